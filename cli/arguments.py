@@ -251,6 +251,12 @@ def _doctor(verbs: Verbs) -> None:
         help="with --cluster: the Airflow connection to it, of type spark or spark_connect (spark_default)",
     )
     verb.add_argument(
+        "--stage",
+        metavar=("DAG_FILE", "DAG_ID", "TASK_ID"),
+        nargs=3,
+        help="with --cluster, in place of --spark-conn: the application starts as this stage does",
+    )
+    verb.add_argument(
         "--conf",
         metavar="NAME=VALUE",
         type=setting,

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from ..checkpoint.health.store_reach import check_root
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints.savepoint_format import open_named
 from ..checkpoint.store.verification import Verification
-from ..checkpoint.validation import did_you_mean
 from ..checkpoint.views import checkpoint_list
 from ..checkpoint.views.details import details
 from ..checkpoint.views.stats import stats as stats_of
@@ -135,9 +134,22 @@ def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def doctor(options: argparse.Namespace) -> Outcome:
-    """Check a storage and its jobs, and this machine."""
+    """Check a storage and its jobs, this machine, and the cluster.
+
+    Raises:
+        InvalidConfigError: the stage of `--stage` cannot be asked about its cluster.
+    """
+    ask = None
+    if options.stage is not None:
+        dag_file, dag_id, task_id = options.stage
+        with redirect_stdout(sys.stderr):
+            from ..operators.group.checks import dag_in
+            from ..operators.stage.cluster_question import ask_by_stage, stage_in
+
+            ask = partial(ask_by_stage, stage_in(dag_in(dag_file, dag_id), task_id), dict(options.conf))
+    store = opened(options.storage, options) if options.storage else None
     with ProgressLine("checked") as line:
-        found = doctor_of.doctor(opened(options.storage, options) if options.storage else None, options, line.show)
+        found = doctor_of.doctor(store, options, line.show, ask=ask)
     return Outcome(list(doctor_of.lines(found)), found.as_json(), damaged=not found.healthy)
 
 
@@ -332,24 +344,29 @@ def regions(options: argparse.Namespace) -> Outcome:
 
 
 def try_launcher(options: argparse.Namespace) -> Outcome:
-    """Try the launcher of a DAG's stage on its service; see `Trial`.
+    """Try the launcher of a DAG's stage on its service; see `Trial`. Without `--json` each look is printed as it comes.
 
     Raises:
         InvalidConfigError: the DAG has no such task, or it is no stage that can be tried.
     """
+    out, found = sys.stdout, []
     with redirect_stdout(sys.stderr):
         from ..operators.group.checks import dag_in
+        from ..operators.stage.cluster_question import stage_in
         from ..operators.stage.trial import Trial
 
-        tasks = dag_in(options.dag_file, options.dag_id).task_dict
-        if options.task_id not in tasks:
-            known = ", ".join(sorted(tasks))
-            hint = did_you_mean(options.task_id, tasks)
-            raise InvalidConfigError(f"the DAG has no such task{hint}", task=options.task_id, tasks=known)
-        found = list(Trial(tasks[options.task_id]).looks())
-    wide = max(len(each.what) for each in found)
-    lines = [f"{'' if each.fine else '! '}{each.what}".ljust(wide + 4) + each.found for each in found]
-    return Outcome(lines, {"seen": [asdict(each) for each in found]}, damaged=not all(each.fine for each in found))
+        task = stage_in(dag_in(options.dag_file, options.dag_id), options.task_id)
+        with closing(Trial(task).looks()) as looks:
+            for seen in looks:
+                found.append(seen)
+                if not options.json:  # a part may take an hour, and the next one may end in an error
+                    line = f"{'' if seen.fine else '! '}{seen.what}".ljust(_LOOK) + seen.found
+                    print(printable(line), file=out, flush=True)
+    return Outcome([], {"seen": [asdict(each) for each in found]}, damaged=not all(each.fine for each in found))
+
+
+_LOOK = 47
+"""Columns of what is looked at."""
 
 
 def _region_lines(job: JobRegions) -> list[str]:

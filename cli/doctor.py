@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from typing import Any
 
 from ..checkpoint import system_runtime
 from ..checkpoint.answers import FilesProgress
@@ -23,6 +24,8 @@ def doctor(
     store: ObjectStore | None,
     options: argparse.Namespace,
     on_progress: Callable[[FilesProgress], None] = lambda _: None,
+    *,
+    ask: Callable[[], Any] | None = None,
 ) -> Examination:
     """Run every requested check; anything that looks like a secret is masked.
 
@@ -30,15 +33,18 @@ def doctor(
         store: the storage; None: only this machine.
         options: the command's arguments.
         on_progress: called for each checked file of a job.
+        ask: asks the cluster of `--stage`.
 
     Raises:
-        InvalidConfigError: there is nothing to check, `--spark-conn` is given without `--cluster` or `--dag-file`
-            without `--dag`, or Airflow is not installed here.
+        InvalidConfigError: there is nothing to check, `--spark-conn` or `--stage` is given without `--cluster`, both
+            are given, `--dag-file` is given without `--dag`, or Airflow is not installed here.
     """
     if options.dag_file is not None and not options.dag:
         raise InvalidConfigError("--dag-file is the file of the DAG whose tables are checked; name it by --dag too")
     if options.spark_conn is not None and not options.cluster:
         raise InvalidConfigError("--spark-conn names the cluster that --cluster asks; give --cluster too")
+    if options.stage is not None and (options.spark_conn is not None or not options.cluster):
+        raise InvalidConfigError("--stage names the stage by which --cluster asks; give --cluster and no --spark-conn")
     found = Examination()
     if store is not None:
         found.add(
@@ -63,7 +69,7 @@ def doctor(
 
         found.run("pyspark", check_installed)
     else:
-        found.add(_worker(options, s3=store is not None and store.uri.startswith("s3:")))
+        found.add(_worker(options, ask, s3=store is not None and store.uri.startswith("s3:")))
     if options.dag_file is not None:
         found.add(_tables(options))
     return found.masked()
@@ -73,7 +79,7 @@ def _of_worker(options: argparse.Namespace) -> bool:
     return bool(options.worker or options.dag or options.cluster)
 
 
-def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
+def _worker(options: argparse.Namespace, ask: Callable[[], Any] | None, *, s3: bool) -> Examination:
     # Airflow prints when it is imported; this command's output must stay machine-readable.
     with redirect_stdout(sys.stderr), _without_sparks_log():
         try:
@@ -82,12 +88,14 @@ def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
             raise InvalidConfigError(
                 f"--worker is for a machine on which Airflow's workers run; here Airflow cannot be imported: {error}"
             ) from error
+        cluster = options.stage[-1] if options.stage else options.spark_conn or "spark_default"
         return examine_worker(
             s3=s3,
             spark_conf=dict(options.conf),
             airflow_api_conn_id=options.api_conn,
             dag_id=options.dag,
-            cluster=(options.spark_conn or "spark_default") if options.cluster else None,
+            cluster=cluster if options.cluster else None,
+            ask=ask,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk import BaseOperator
@@ -21,6 +22,8 @@ from ..tasks.health.examine import examine_worker
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from ..tasks.health.facts import ClusterFacts, NoAnswer
 
 log = logging.getLogger("airflow_cairn")
 
@@ -41,17 +44,19 @@ class CairnDoctorOperator(BaseOperator):
         max_age: maximum age of the latest completed checkpoint of each job; None: any age.
         read_only: write nothing to the storage; skips the checks of write access and of conditional writes.
         cluster: check the Spark, Java and Python of the cluster too, with a small application that runs there for at
-            most five minutes.
+            most five minutes, of a service 20.
         spark_conn_id: with `cluster`: the Spark connection of the stages, of type `spark` or `spark_connect`;
             `spark_default` by default.
+        stage: with `cluster`, in place of a connection: the task id of a stage of this DAG. The application starts as
+            the stage does; one of `epoch_stage` by its operator, and the driver looks at the storage too.
         tables: those of a group, to check each with its connection.
         fail_on: `"error"`, `"warning"` or `"never"`: the lowest severity of a finding that fails the task, with
             `CheckpointError` (`unhealthy`).
         **kwargs: arguments of every operator.
 
     Raises:
-        InvalidConfigError: no storage is given, `spark_conn_id` is given without `cluster`, or `fail_on` has another
-            value, or `tables` holds something else.
+        InvalidConfigError: no storage is given, `spark_conn_id` or `stage` is given without `cluster`, both are given,
+            `fail_on` has another value, or `tables` holds something else.
         UnsupportedStorageError: the storage's scheme is not supported.
     """
 
@@ -71,6 +76,7 @@ class CairnDoctorOperator(BaseOperator):
         read_only: bool = False,
         cluster: bool = False,
         spark_conn_id: str | None = None,
+        stage: str | None = None,
         tables: Mapping[str, Declared] | None = None,
         fail_on: FailOn = "error",
         **kwargs: Any,
@@ -83,6 +89,11 @@ class CairnDoctorOperator(BaseOperator):
         if spark_conn_id is not None and not cluster:
             raise InvalidConfigError(
                 "spark_conn_id names the cluster that cluster=True asks; give cluster=True too", task=self.task_id
+            )
+        if stage is not None and (not cluster or spark_conn_id is not None):
+            raise InvalidConfigError(
+                "stage names the stage by which cluster=True asks; give cluster=True and no spark_conn_id",
+                task=self.task_id,
             )
         if not storage:
             raise InvalidConfigError("no storage is given: write storage='s3://bucket/prefix'", task=self.task_id)
@@ -98,10 +109,11 @@ class CairnDoctorOperator(BaseOperator):
         self.read_only = read_only
         self.cluster = cluster
         self.spark_conn_id = spark_conn_id or "spark_default"
+        self.stage = stage
         self.tables = check_tables(tables)
         self.fail_on = fail_on
 
-    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> dict[str, Any]:
         """Run every check.
 
         Returns:
@@ -110,7 +122,9 @@ class CairnDoctorOperator(BaseOperator):
         Raises:
             CheckpointError: a finding is at least as severe as `fail_on`.
             NoCheckpointError: the storage has no such job.
+            InvalidConfigError: the DAG has no such stage.
         """
+        ask = None if self.stage is None else partial(self._ask_by_stage, self.stage, context)
         hook = CheckpointStorageHook(self.storage, self.aws_conn_id)
         found = examine_storage(
             hook.open_store(),
@@ -126,7 +140,8 @@ class CairnDoctorOperator(BaseOperator):
                 spark_conf=self.spark_conf,
                 airflow_api_conn_id=self.airflow_api_conn_id,
                 dag_id=self.dag_to_check,
-                cluster=self.spark_conn_id if self.cluster else None,
+                cluster=(self.stage or self.spark_conn_id) if self.cluster else None,
+                ask=ask,
             )
         )
         if self.tables:
@@ -157,3 +172,8 @@ class CairnDoctorOperator(BaseOperator):
                 storage=self.storage,
             )
         return found.as_json()
+
+    def _ask_by_stage(self, stage: str, context: Context) -> ClusterFacts | NoAnswer:
+        from .stage.cluster_question import ask_by_stage, stage_in
+
+        return ask_by_stage(stage_in(self.dag, stage), self.spark_conf, context)

@@ -1,8 +1,9 @@
 """An application that reports a cluster's versions: Spark, Java and Python of driver and executors.
 
-`cairn doctor --cluster` runs this file by its path, as the driver of a `spark-submit` or as a client of a Spark Connect
-server. The probe writes one line of JSON into the file that its argument names. It imports nothing of this package,
-since it has to report even where Cairn cannot run.
+`cairn doctor --cluster` runs this file by its path, as the driver of a `spark-submit`, as a client of a Spark Connect
+server, or as the program of a service. The probe writes one line of JSON where its argument says: into a file, or by
+Spark into a folder of the storage. It imports nothing of this package before it has asked Spark, since it has to report
+even where Cairn cannot run. With a folder it also tries the storage, as a stage's driver reaches that.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+REPORT = "--report"
+"""The option before the place of the answer: some services pass their own options, too."""
 
 _ROWS = 1000
 """More tasks than most clusters have cores: Spark makes one task for each core."""
@@ -67,19 +71,43 @@ def _function() -> Any:
     return udf(here, "python string, host string", useArrow=False)
 
 
-def main(path: str) -> None:
-    """Probe the cluster, and write the findings into a file.
+def try_storage(spark: SparkSession) -> dict[str, Any]:
+    """Make the doctor's checks of the storage with this driver's credentials, code and clock.
+
+    Returns:
+        The examination as JSON; or, with the key `failed`, why it could not be made.
+    """
+    try:
+        from airflow_cairn.checkpoint.health.examine import examine_reach
+        from airflow_cairn.spark.handover.conf import parse
+        from airflow_cairn.storage.clock import system_runtime
+
+        store = parse(lambda name: spark.conf.get(name, None)).open_store()
+        return examine_reach(store, system_runtime()).masked().as_json()
+    except Exception as error:  # noqa: BLE001 - the doctor reports any error
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Probe the cluster, and write the findings.
 
     Args:
-        path: the file; it appears when it is complete.
+        arguments: among them `--report`, and then a file, which appears when it is complete, or the URL of a folder.
     """
     from pyspark.sql import SparkSession
+    from pyspark.sql.functions import lit
 
-    found = json.dumps(look(SparkSession.builder.getOrCreate()))
-    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-        file.write(found)
-    os.replace(f"{path}.tmp", path)
+    target = arguments[arguments.index(REPORT) + 1]
+    spark = SparkSession.builder.getOrCreate()
+    found = look(spark)
+    if "://" in target:
+        found["storage"] = try_storage(spark)
+        spark.range(1).select(lit(json.dumps(found))).coalesce(1).write.mode("overwrite").text(target)
+        return
+    with open(f"{target}.tmp", "w", encoding="utf-8") as file:
+        file.write(json.dumps(found))
+    os.replace(f"{target}.tmp", target)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

@@ -53,16 +53,11 @@ def examine_storage(
     if before_jobs and job is None and store_reach.comes_with_a_job(store):
         done.skipped["storage"] = f"there is no folder {store.uri} yet: the first job makes it"
         return done
-    if not done.run("storage", lambda: store_reach.reach(store)):
+    reached = examine_reach(store, runtime, write=write)
+    done.add(reached)
+    if "storage" not in reached.passed:
         return done
-    done.run("clock", lambda: store_reach.clock(store, runtime))
     done.run("bucket rules", lambda: _rules(store, done))
-    if not write:
-        done.skipped |= dict.fromkeys(("rights", "conditional writes"), "nothing was to be written")
-    elif done.run("rights", lambda: store_reach.rights(store, runtime)):
-        done.run("conditional writes", lambda: store_reach.conditional_writes(store, runtime))
-    else:
-        done.skipped["conditional writes"] = "it needs the rights that are missing"
     found: dict[str, Head | CairnError] = {}
     if not done.run("jobs", lambda: _heads(store, found)):
         return done
@@ -76,6 +71,27 @@ def examine_storage(
                 coordinator = Coordinator(store, name, runtime)
                 age = partial(job_head.too_old, store.uri, coordinator, runtime, max_age_ms)
                 done.run(f"{name}: age", age)
+    return done
+
+
+def examine_reach(store: ObjectStore, runtime: Runtime, *, write: bool = True) -> Examination:
+    """Check what this process may do in a storage, by which clock, and whether conditional writes hold.
+
+    Args:
+        store: the storage.
+        runtime: clock and ids.
+        write: also try the rights and the conditional writes, below `_cairn/`; that is deleted again.
+    """
+    done = Examination()
+    if not done.run("storage", lambda: store_reach.reach(store)):
+        return done
+    done.run("clock", lambda: store_reach.clock(store, runtime))
+    if not write:
+        done.skipped |= dict.fromkeys(("rights", "conditional writes"), "nothing was to be written")
+    elif done.run("rights", lambda: store_reach.rights(store, runtime)):
+        done.run("conditional writes", lambda: store_reach.conditional_writes(store, runtime))
+    else:
+        done.skipped["conditional writes"] = "it needs the rights that are missing"
     return done
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from ...storage.errors import CairnError, ForbiddenError
 from ...storage.older_pythons import StrEnum
@@ -94,6 +95,13 @@ class Examination:
         ]
         skipped = {name: masked(reason) for name, reason in self.skipped.items()}
         return Examination(findings, self.passed, skipped, [masked(hint) for hint in self.hints])
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Examination:
+        """Read what `as_json` gave in another process."""
+        findings = [Finding(**{**each, "severity": Severity(each["severity"])}) for each in document["findings"]]
+        skipped = {each["check"]: each["reason"] for each in document["skipped"]}
+        return cls(findings, list(document["passed"]), skipped, list(document["hints"]))
 
     def as_json(self) -> dict[str, Json]:
         """Give the findings as plain JSON values, errors first."""

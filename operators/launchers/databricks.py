@@ -86,7 +86,7 @@ class DatabricksLauncher(Launcher):
             InvalidConfigError: the rendered run cannot be a stage.
         """
         self._check_payload()
-        operator, payload, task = self._operator, self._payload() or {}, self._task()
+        payload, task = self._payload() or {}, self._task()
         added: dict[str, Any] = {}
         cluster = task.get("new_cluster")
         if isinstance(cluster, Mapping):
@@ -98,13 +98,31 @@ class DatabricksLauncher(Launcher):
             wheels = ({"whl": as_s3(each)} for each in handed.code)
             added["libraries"] = [*(task.get("libraries") or ()), *wheels]
         one = {**payload, "tasks": [{**task, **added}]} if "tasks" in payload else {**payload, **added}
-        for name in operator._get_named_json_parameters():
-            setattr(operator, name, None)  # they would win over the same name in `json`
-        operator.json = {
-            **one,
-            "run_name": f"{payload['run_name']}-{handed.token}"[-MAX_NAME:],
-            "idempotency_token": handed.token,
-        }
+        name = f"{payload['run_name']}-{handed.token}"[-MAX_NAME:]
+        self._submit_only({**one, "run_name": name, "idempotency_token": handed.token})
+
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:
+        """See `Launcher`.
+
+        Raises:
+            InvalidConfigError: the task runs where no Python file does.
+        """
+        payload, task = self._payload() or {}, self._task()
+        if not any(task.get(each) for each in ("new_cluster", "existing_cluster_id", "environment_key")):
+            raise InvalidConfigError(
+                "the task has no new_cluster, existing_cluster_id or environment_key, without which Databricks runs no "
+                "Python file: a SQL warehouse cannot be asked, nor serverless compute without an environment",
+                task=self._operator.task_id,
+            )
+        kept = {name: part for name, part in task.items() if not name.endswith("_task")}
+        asks = {**kept, "spark_python_task": {"python_file": as_s3(program), "parameters": [*arguments]}}
+        self._submit_only({**payload, "tasks": [asks]} if "tasks" in payload else asks)
+
+    def _submit_only(self, payload: Mapping[str, Any]) -> None:
+        """Have the operator submit this and nothing else: an argument would win over the same name in `json`."""
+        for name in self._operator._get_named_json_parameters():
+            setattr(self._operator, name, None)
+        self._operator.json = {**payload}
 
     def fields(self) -> dict[str, Any]:
         """Return the fields, without the author's functions for retrying."""
@@ -242,6 +260,18 @@ class DatabricksJobLauncher(DatabricksLauncher):
         if why is not None:
             raise InvalidConfigError(why, task=self._operator.task_id, job=str(settings.get("name", "")))
         self._operator.idempotency_token = handed.token
+
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:  # noqa: ARG002 - see `Launcher`
+        """Refuse.
+
+        Raises:
+            InvalidConfigError: always.
+        """
+        raise InvalidConfigError(
+            "a job of Databricks runs its own program, and so cannot be asked about its cluster: name a stage of "
+            "DatabricksSubmitRunOperator on such a cluster",
+            task=self._operator.task_id,
+        )
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:  # noqa: ARG002 - see `Launcher`
         """List nothing: the job's list needs the job's id, which the triggerer is not given."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.google.cloud.operators.dataproc import DataprocCreateBatchOperator, DataprocSubmitJobOperator
     from airflow.sdk import Context
 
+FILES = ("python_file_uris", "jar_file_uris", "file_uris", "archive_uris")
 ONE_TRY: Mapping[str, Any] = {"retry": None, "timeout": ANSWER_S}
 """How the service is asked about a driver: the client would ask again for a quarter of an hour by itself."""
 
@@ -91,6 +92,15 @@ class DataprocLauncher(Launcher):
         operator.request_id, operator.asynchronous, operator.deferrable = handed.token, True, False
         self._name(changed, _driver(handed.token))
         setattr(operator, self.option, changed)
+
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:
+        """See `Launcher`; whatever kind it is, PySpark runs in the same place."""
+        described = self._described()
+        author, (python, *_) = _part(described, self._kind()), self.kinds
+        kept = {name: author[name] for name in (*FILES, "properties") if name in author}
+        others = {name: part for name, part in described.items() if name not in self.kinds}
+        asks = {**kept, "main_python_file_uri": program, "args": [*arguments]}
+        setattr(self._operator, self.option, {**others, python: asks})
 
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return the drivers that Dataproc knows, ended ones too."""

@@ -145,6 +145,11 @@ class JobRunLauncher(Launcher):
         operator.client_request_token, operator.name = handed.token, self._name(handed)
         operator.deferrable, operator.wait_for_completion = False, False
 
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:
+        """See `Launcher`; a jar's `--class` is left, for Spark looks at none with a Python file."""
+        submit = {**self._submit, "entryPoint": as_s3(program), "entryPointArguments": [*arguments]}
+        self._operator.job_driver = {**self._operator.job_driver, self.kind: submit}
+
     @abstractmethod
     def _name(self, handed: HandedOver) -> str:
         """Return the job run's name, which ends with the token."""

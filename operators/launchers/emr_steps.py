@@ -90,6 +90,16 @@ class EmrStepLauncher(Launcher):
         ]
         self._operator.deferrable, self._operator.wait_for_completion = False, False
 
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:
+        """See `Launcher`; a jar's `--class` is left, for Spark looks at none with a Python file."""
+        self._check_step()
+        (step,) = self._steps()
+        options, _ = _split(_words([step]))
+        words = [word for name, value in options for word in ((name,) if name in ALONE else (name, value))]
+        jar = step["HadoopJarStep"]
+        run = [jar["Args"][0], *words, as_s3(program), *arguments]
+        self._operator.steps = [{**step, "HadoopJarStep": {**jar, "Args": run}}]
+
     def fields(self) -> dict[str, Any]:
         """Return the fields, with the cluster's id even where the author gives its name."""
         return {**super().fields(), "job_flow_id": self._cluster}

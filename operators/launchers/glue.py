@@ -30,6 +30,8 @@ ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRE
 """The states of a run that has ended; one that is STOPPING may still write."""
 
 CONF, PY_FILES = "--conf", "--extra-py-files"
+SCRIPT, LANGUAGE = "--scriptLocation", "--job-language"
+"""They override the job's own: docs.aws.amazon.com/glue/latest/dg/aws-glue-programming-etl-glue-arguments.html."""
 
 _QUOTED = re.compile(r"[\s\"'\\$`]")
 _TOKEN = re.compile(rf"{re.escape(HANDOVER)}=\S*/([^/\s]+)\.json")
@@ -98,6 +100,17 @@ class GlueLauncher(Launcher):
         }
         # It would wait in its own ways, and take up a run of any earlier try.
         operator.deferrable, operator.durable = False, False
+
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:
+        """See `Launcher`."""
+        self.check_dictionary("script_args")
+        named = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        self._operator.script_args = {
+            **self._operator.script_args,
+            SCRIPT: as_s3(program),
+            LANGUAGE: "python",
+            **named,
+        }
 
     def start(self, context: Context) -> str:
         """Submit by the operator's own method, without waiting."""

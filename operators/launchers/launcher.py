@@ -153,6 +153,18 @@ class Launcher(Tracker):
             InvalidConfigError: the rendered options leave no way to hand over.
         """
 
+    @abstractmethod
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:
+        """Put a Python file in place of the author's program, and of its arguments.
+
+        Args:
+            program: where Spark reads the file.
+            arguments: pairs of `--name` and value.
+
+        Raises:
+            InvalidConfigError: the operator, or the place where it runs, takes no other program.
+        """
+
     def check_dictionary(self, name: str) -> None:
         """Refuse an option of the operator that is there, is rendered, and is no dictionary.
 

@@ -79,13 +79,25 @@ class LivyLauncher(Launcher):
         # It would wait in its own ways, one of which takes up a batch of any earlier try.
         self._operator.deferrable, self._operator._polling_interval = False, 0
 
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:
+        """See `Launcher`."""
+        self._operator.spark_params = {
+            **self._operator.spark_params,
+            "file": program,
+            "class_name": None,
+            "args": [*arguments],
+        }
+
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
         """Return the batches that Livy knows, ended ones too."""
         found: dict[str, str] = {}
-        for batch in (batch for page in (self._pages() if tokens else ()) for batch in page):
-            token = str(batch.get("name") or "").rpartition("-")[2]
-            if token in tokens:
-                found[token] = str(batch["id"])
+        for page in self._pages() if tokens else ():
+            for batch in reversed(page):
+                token = str(batch.get("name") or "").rpartition("-")[2]
+                if token in tokens:
+                    found.setdefault(token, str(batch["id"]))
+            if len(found) == len(tokens):
+                break
         return found
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
@@ -93,11 +105,14 @@ class LivyLauncher(Launcher):
         return on_pages(drivers, self._pages(), "id", _state_of)
 
     def _pages(self) -> Iterator[list[dict[str, Any]]]:
-        begin, total = 0, 1
-        while begin < total:
-            answer = self._ask("GET", f"/batches?from={begin}&size={PAGE}")
-            begin, total = begin + PAGE, int(answer.get("total", 0))
-            yield answer["sessions"]
+        """Yield pages of batches from the end: the newest stand there.
+
+        Livy forgets old ones at any moment, which moves the others forward. On the way to the front none is passed by.
+        """
+        begin = int(self._ask("GET", "/batches?from=0&size=1")["total"])
+        while begin > 0:
+            end, begin = begin, max(0, begin - PAGE)
+            yield self._ask("GET", f"/batches?from={begin}&size={end - begin}")["sessions"]
 
     def state(self, driver: str) -> DriverState:
         """See `Launcher`."""

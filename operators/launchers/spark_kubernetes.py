@@ -82,6 +82,16 @@ class SparkKubernetesLauncher(Launcher):
         operator.application_file, operator.template_spec = None, body
         operator.name = operator._set_name(f"{name[: MAX_NAME - len(handed.token) - 1]}-{handed.token}")
 
+    def run_instead(self, program: str, arguments: Sequence[str]) -> None:
+        """See `Launcher`."""
+        self._check_spec()
+        body = copy.deepcopy(self._body() or {})
+        spec = body["spark"]["spec"]
+        spec.pop("mainClass", None)
+        spec |= {"type": "Python", "pythonVersion": "3", "mainApplicationFile": program, "arguments": [*arguments]}
+        operator = self._operator
+        operator.application_file, operator.template_spec, operator.code_path = None, body, None
+
     def fields(self) -> dict[str, Any]:
         """Return the fields, with the part of the template that says where the cluster is."""
         given = (self._body() or {}).get("kubernetes") or {}

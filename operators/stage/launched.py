@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from airflow.sdk import BaseOperator
@@ -89,6 +90,7 @@ class LaunchedStage(EpochStage):
         self._launcher: Launcher | None = None
         self._driver: str | None = None
         self._ended_driver: str | None = None
+        self._end_asked = False
 
     def _prepare(self) -> None:
         self._launcher = self.made_launcher()
@@ -263,8 +265,10 @@ class LaunchedStage(EpochStage):
             claimant=str(ti.id),
             slice=Slice(),
         )
-        with suppress(GoneError):  # cleaned after later checkpoints: the head still knows how the epoch ended
-            own, _ = coordinator.files.read(Handover, layout.handover(checkpoint, own.stage, token))
+        # Cleaned after later checkpoints: the head still knows how the epoch ended.
+        with settings.naming_connection(), suppress(GoneError):
+            stored, _ = coordinator.files.read(Handover, layout.handover(checkpoint, own.stage, token))
+            own = replace(stored, claimant=own.claimant)  # another try may have taken the driver over by now
         run = StageRun(coordinator, own)
         self._driver = driver
 
@@ -336,7 +340,7 @@ class LaunchedStage(EpochStage):
         """End the driver of this try's execution, unless another try has taken it over."""
         self._told_to_end = True
         run, launcher = self._run, self._launcher
-        if run is None or launcher is None:
+        if run is None or launcher is None or self._end_asked:
             return
         if run.taken_over():
             log.info("Checkpoint %s: another try of this task waits for its driver, which goes on", run.title)
@@ -345,6 +349,7 @@ class LaunchedStage(EpochStage):
             driver = self._driver or launcher.find([run.handover.token]).get(run.handover.token)
             if driver is not None:
                 launcher.cancel(driver)
+                self._end_asked = True  # Airflow calls again after `execution_timeout`, and AWS refuses a second time
                 log.info("Checkpoint %s: %s %s is asked to end", run.title, launcher.service, driver)
         except Exception as error:  # noqa: BLE001 - the task ends anyway
             log.warning("Checkpoint %s: its %s could not be ended: %s", run.title, launcher.service, one_line(error))

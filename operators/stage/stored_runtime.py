@@ -11,11 +11,13 @@ may delete it: that driver does not start, and the next try uploads it again.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+from ...spark import cluster_probe
 from ...spark.handover.runtime_zip import runtime_wheel, runtime_zip
 from ...storage.clock import system_time
 from ...storage.errors import CairnError
@@ -41,7 +43,21 @@ def stored_runtime(store: ObjectStore, *, wheel: bool = False) -> str:
     """
     with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
         made = (runtime_wheel if wheel else runtime_zip)(Path(folder))
-        data, key = made.read_bytes(), f"{FOLDER}{made.name}"
+        return _stored(store, made.name, made.read_bytes())
+
+
+def stored_probe(store: ObjectStore) -> str:
+    """Return the address of the application by which `cairn doctor` asks a cluster; uploads it if need be.
+
+    Raises:
+        CairnError: the storage refused, or did not answer.
+    """
+    data = Path(cluster_probe.__file__).read_bytes()
+    return _stored(store, f"cluster_probe-{hashlib.sha256(data).hexdigest()[:12]}.py", data)
+
+
+def _stored(store: ObjectStore, name: str, data: bytes) -> str:
+    key = f"{FOLDER}{name}"
     others = {each.key: each.modified_ms for each in store.list(FOLDER)}
     if key not in others:
         store.create(key, data)

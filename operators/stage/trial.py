@@ -5,8 +5,12 @@ The stage's program is `PROGRAM`. Each part has a job of its own in the storage,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import copy
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +28,12 @@ from .extras import extras_of
 from .launched import LOOK_S, LaunchedStage, handed_over
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from ...storage.port import DeleteFailures
     from ..launchers.launcher import DriverState, Launcher
+
+log = logging.getLogger("airflow_cairn")
 
 PROGRAM = """from airflow_cairn import Epoch
 
@@ -36,7 +45,10 @@ with Epoch.current():
 LONGEST_S = 3600.0
 """How long a driver is waited for."""
 LISTED_S = 120.0
-"""How long a driver may be missing in the service's answer."""
+"""How long a driver may be missing in the service's answer, and how long one that is told to end is waited for."""
+
+DAY = datetime(2001, 1, 1, tzinfo=UTC)
+RUN_ID = "manual__2001-01-01T00:00:00+00:00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,130 @@ class Seen:
     """False if a stage would not work."""
 
 
+def rendered(task: Any, context: Context | None = None) -> Any:
+    """Return a copy of a task, with its templates rendered.
+
+    Args:
+        task: of a DAG.
+        context: of a task that runs; None: outside of a run, where a template may use `var`, `conn`, `params`, `macros`
+            and the times of a run at 2001-01-01.
+
+    Raises:
+        InvalidConfigError: a template cannot be rendered.
+    """
+    from airflow.sdk.execution_time.context import ConnectionAccessor, MacrosAccessor, VariableAccessor
+
+    made, day, stamp = copy.copy(task), f"{DAY:%Y-%m-%d}", DAY.isoformat()
+    values: Any = context or {
+        **dict.fromkeys(("logical_date", "data_interval_start"), DAY),
+        "data_interval_end": DAY + timedelta(days=1),
+        "ds": day,
+        "ds_nodash": day.replace("-", ""),
+        "ts": stamp,
+        "dag": task.dag,
+        "task": made,
+        "run_id": RUN_ID,
+        "params": dict(task.params),
+        "macros": MacrosAccessor(),
+        "var": {name: VariableAccessor(deserialize_json=name == "json") for name in ("json", "value")},
+        "conn": ConnectionAccessor(),
+    }
+    try:
+        made.render_template_fields(values)
+    except Exception as error:
+        raise InvalidConfigError(
+            "a template of the task cannot be rendered here, where it may use var, conn, params, macros and times: "
+            f"{one_line(error)}. Write the value in its place",
+            task=task.task_id,
+        ) from error
+    return made
+
+
+@dataclass
+class TrialJob:
+    """A job in the storage with one claimed stage, and the drivers that are started for it."""
+
+    task: Any
+    """Rendered."""
+    coordinator: Any
+    answer: Submit
+    store: Any
+    drivers: list[tuple[Launcher, str]] = field(default_factory=list)
+    kept: DeleteFailures = field(default_factory=list)
+    """What of it could not be removed."""
+
+    def submit(self, launcher: Launcher) -> str:
+        """Submit as a stage does, by a launcher of its own; returns the driver."""
+        task = self.task
+        settings = rendered_settings(task)
+        launcher.check()
+        launcher.hand_over(handed_over(launcher, settings, self.answer, extras_of(settings, self.answer, {})))
+        ti = SimpleNamespace(
+            dag_id=task.dag_id,
+            task_id=task.task_id,
+            run_id=task.job,
+            map_index=-1,
+            try_number=1,
+            xcom_push=lambda *_args, **_kwargs: None,
+            stats_tags={},
+        )
+        context: Any = {"ti": ti, "task_instance": ti, "task": task, "dag": task.dag, "run_id": task.job, "params": {}}
+        driver = launcher.start(context)
+        self.drivers.append((launcher, driver))
+        return driver
+
+    def end_drivers(self) -> None:
+        """End drivers that live: they would write to the job's folder again."""
+        for launcher, driver in self.drivers:
+            try:
+                if launcher.state(driver).lives:
+                    launcher.cancel(driver)
+                    watched(launcher, driver, system_time(), LISTED_S)
+            except Exception as error:  # noqa: BLE001 - the others are ended, too
+                log.warning("Driver %s could not be ended: %s", driver, one_line(error))
+
+
+@contextmanager
+def trial_job(task: Any) -> Iterator[TrialJob]:
+    """Have a job in the storage for a stage; in the end its drivers are ended, and it is removed.
+
+    Args:
+        task: rendered; its job's name changes.
+
+    Raises:
+        CairnError: the storage does not answer.
+    """
+    task.job = f"trial-{new_token()[:8]}"
+    settings = rendered_settings(task)
+    store, coordinator = settings.hook().open_store(waits=True), settings.coordinator(waits=True)
+    owner, stages = Owner(task.job, RUN_ID), (StageSpec(task.uid),)
+    it: TrialJob | None = None
+    try:
+        coordinator.trigger(TriggerRequest(epoch_name(RUN_ID), Slice(), stages, CheckpointConfig(), owner))
+        answer = coordinator.begin(epoch_name(RUN_ID), task.uid, "trial")
+        assert isinstance(answer, Submit)  # a job that nobody else knows
+        it = TrialJob(task, coordinator, answer, store)
+        yield it
+    finally:
+        if it is not None:
+            it.end_drivers()
+        kept = store.delete([each.key for each in store.list(f"{task.job}/")])
+        if it is not None:
+            it.kept = kept
+
+
+def watched(launcher: Launcher, driver: str, began: float, longest_s: float) -> tuple[str, DriverState]:
+    """Watch a driver to its end; gives the words of its states with the seconds, and the last state."""
+    words: list[str] = []
+    while True:
+        state = launcher.state(driver)
+        if not words or not words[-1].startswith(f"{state.word} "):
+            words.append(f"{state.word} ({system_time() - began:.0f} s)")
+        if not state.lives or system_time() - began > longest_s:
+            return ", ".join(words), state
+        system_sleep(LOOK_S)
+
+
 class Trial:
     """A stage, and what is seen of it.
 
@@ -58,7 +194,7 @@ class Trial:
         task: of a DAG file, with an Epoch block: a class of `epoch_stage`.
 
     Raises:
-        InvalidConfigError: the task is no such stage.
+        InvalidConfigError: the task is no such stage, or one of its templates cannot be rendered.
     """
 
     def __init__(self, task: Any) -> None:
@@ -68,48 +204,33 @@ class Trial:
                 f"the program\n{PROGRAM}",
                 task=str(getattr(task, "task_id", "")),
             )
-        self._task = task
+        self._task = rendered(task)
 
-    def looks(self) -> Iterator[Seen]:
+    def looks(self) -> Generator[Seen]:
         """Submit twice with one token, watch the driver to its end, and cancel another one; yields what is seen.
 
         Raises:
             CairnError: the storage does not answer.
         """
-        yield from self._in_job(self._watched)
-        yield from self._in_job(self._cancelled)
+        for part in (self._watched, self._cancelled):
+            with trial_job(self._task) as it:
+                try:
+                    yield from part(it)
+                except Exception as error:
+                    if isinstance(error, CairnError):
+                        raise
+                    # Such as a right that is missing; whatever the provider raises is what is asked.
+                    yield Seen("the service refused what comes next", one_line(error), fine=False)
+            if it.kept:
+                what = f"no: {it.kept[0].key}: {it.kept[0].reason}"
+                yield Seen("its job in the storage is removed", what, fine=False)
 
-    def _in_job(self, part: Callable[[Any, Submit], Iterator[Seen]]) -> Iterator[Seen]:
-        """Play a part in a job of its own."""
-        task = self._task
-        task.job = f"try-launcher-{new_token()[:8]}"
-        settings = rendered_settings(task)
-        store = settings.hook().open_store(waits=True)
-        coordinator = settings.coordinator(waits=True)
-        run_id = "manual__2001-01-01T00:00:00+00:00"
-        owner, stages = Owner(task.job, run_id), (StageSpec(task.uid),)
-        try:
-            coordinator.trigger(TriggerRequest(epoch_name(run_id), Slice(), stages, CheckpointConfig(), owner))
-            answer = coordinator.begin(epoch_name(run_id), task.uid, "try-launcher")
-            assert isinstance(answer, Submit)  # a job that nobody else knows
-            try:
-                yield from part(coordinator, answer)
-            except Exception as error:
-                if isinstance(error, CairnError):
-                    raise
-                # Such as a right that is missing; whatever the provider raises is what is asked.
-                yield Seen("the service refused what comes next", one_line(error), fine=False)
-        finally:
-            kept = store.delete([each.key for each in store.list(f"{task.job}/")])
-        if kept:
-            yield Seen("its job in the storage is removed", f"no: {kept[0].key}: {kept[0].reason}", fine=False)
-
-    def _watched(self, coordinator: Any, answer: Submit) -> Iterator[Seen]:
-        token = answer.handover.token
-        first, launcher = self._start(answer)
+    def _watched(self, it: TrialJob) -> Iterator[Seen]:
+        handover, launcher = it.answer.handover, self._task.made_launcher()
+        first = it.submit(launcher)
         yield Seen("submitted", f"{launcher.service} {first}")
         try:
-            second, _ = self._start(answer)
+            second = it.submit(self._task.made_launcher())
         except Exception as error:  # noqa: BLE001 - how a service refuses is what is asked
             yield Seen("the same token again", f"refused: {one_line(error)}")
         else:
@@ -118,15 +239,16 @@ class Trial:
             if not same:
                 launcher.cancel(second)
         began = system_time()
-        while (found := launcher.find([token]).get(token)) is None and system_time() - began < LISTED_S:
+        while (found := launcher.find([handover.token]).get(handover.token)) is None:
+            if system_time() - began > LISTED_S:
+                break
             system_sleep(LOOK_S)
         after = f"{system_time() - began:.0f} s after the submission"
         yield Seen("found by the token", f"{found}, {after}" if found else f"no, {after}", found is not None)
-        states, last = self._states(launcher, first, began)
+        states, last = watched(launcher, first, began, LONGEST_S)
         yield Seen("states", states, not last.lives)
-        execution = answer.handover.execution
-        declined = acks.why_declined(coordinator.files, answer.handover.stage, execution)
-        arrived = acks.has_acknowledged(coordinator.files, answer.handover.stage, execution)
+        declined = acks.why_declined(it.coordinator.files, handover.stage, handover.execution)
+        arrived = acks.has_acknowledged(it.coordinator.files, handover.stage, handover.execution)
         why = "it acknowledged" if arrived else declined[1] if declined else "no: it has not acknowledged; see its log"
         yield Seen("conf, code and the storage reach the driver", why, arrived)
         yield Seen("ended well, by its state", "yes" if last.succeeded else f"no: {last.word}", last.succeeded)
@@ -138,38 +260,9 @@ class Trial:
         else:
             yield Seen("log", f"{len(lines)} lines, the last: {lines[-1]}" if lines else "elsewhere")
 
-    def _cancelled(self, _coordinator: Any, answer: Submit) -> Iterator[Seen]:
-        driver, launcher = self._start(answer)
+    def _cancelled(self, it: TrialJob) -> Iterator[Seen]:
+        launcher = self._task.made_launcher()
+        driver = it.submit(launcher)
         launcher.cancel(driver)
-        states, last = self._states(launcher, driver, system_time())
+        states, last = watched(launcher, driver, system_time(), LONGEST_S)
         yield Seen("cancelled", states, not last.lives)
-
-    def _start(self, answer: Submit) -> tuple[str, Launcher]:
-        """Submit as a stage does, by a copy of the operator of its own."""
-        task = self._task
-        settings, launcher = rendered_settings(task), task.made_launcher()
-        launcher.check()
-        launcher.hand_over(handed_over(launcher, settings, answer, extras_of(settings, answer, {})))
-        ti = SimpleNamespace(
-            dag_id=task.dag_id,
-            task_id=task.task_id,
-            run_id=task.job,
-            map_index=-1,
-            try_number=1,
-            xcom_push=lambda *_args, **_kwargs: None,
-            stats_tags={},
-        )
-        context: Any = {"ti": ti, "task_instance": ti, "task": task, "dag": task.dag, "run_id": task.job, "params": {}}
-        return launcher.start(context), launcher
-
-    @staticmethod
-    def _states(launcher: Launcher, driver: str, began: float) -> tuple[str, DriverState]:
-        """Watch a driver to its end; gives the words of its states with the seconds, and the last state."""
-        words: list[str] = []
-        while True:
-            state = launcher.state(driver)
-            if not words or not words[-1].startswith(f"{state.word} "):
-                words.append(f"{state.word} ({system_time() - began:.0f} s)")
-            if not state.lives or system_time() - began > LONGEST_S:
-                return ", ".join(words), state
-            system_sleep(LOOK_S)

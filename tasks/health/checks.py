@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 from packaging.requirements import Requirement
@@ -263,6 +264,20 @@ def check_cluster_python(conn_id: str, facts: ClusterFacts) -> Iterator[Finding]
             _NO_FUNCTION,
             f"Install Python {ours} on each machine of the cluster, and {where}",
         )
+
+
+def check_cluster_storage(subject: str, facts: ClusterFacts) -> Iterator[Finding]:
+    """Pass on what a driver has found of the storage."""
+    if (failure := facts.failed.get("storage")) is not None:
+        yield error(
+            "cluster-storage",
+            subject,
+            f"the driver could not look at the storage: {cause_of(failure)}",
+            "each stage with an Epoch block fails there",
+            "Give the driver a Python of 3.10 or newer, and what its error names, such as boto3",
+        )
+    for each in facts.storage.findings if facts.storage else ():
+        yield replace(each, what=f"as the driver of {subject} sees it: {each.what}")
 
 
 def cause_of(failure: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points, requires, version
 
 from airflow.sdk.configuration import conf
@@ -15,8 +15,7 @@ from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...hooks.class_archive import lacks_archive
 from ...hooks.spark_site import SparkSite
 from . import api_checks, checks
-from .facts import NoAnswer, Silence, gather, installed
-from .facts import ask_cluster as ask
+from .facts import ClusterFacts, NoAnswer, Silence, ask_cluster, gather, installed
 
 log = logging.getLogger("airflow_cairn")
 
@@ -34,6 +33,7 @@ def examine_worker(
     airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
     dag_id: str | None = None,
     cluster: str | None = None,
+    ask: Callable[[], ClusterFacts | NoAnswer] | None = None,
 ) -> Examination:
     """Run every check of this machine, and of the cluster if requested.
 
@@ -43,7 +43,9 @@ def examine_worker(
         airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked. The default connection is not
             used either if it is not defined and no DAG is given: most jobs do without it.
         dag_id: a DAG to check.
-        cluster: the Spark connection for checking the cluster, which starts an application there. None: no check of it.
+        cluster: the Spark connection for checking the cluster, which starts an application there, or what else findings
+            name as its subject. None: no check of it.
+        ask: asks the cluster in another way than by that connection.
     """
     done = Examination()
     facts = gather(os.environ, spark_conf)
@@ -61,7 +63,7 @@ def examine_worker(
     done.run("settings", lambda: checks.check_settings(conf.getint))
     done.run("executor", _executor)
     _examine_api(done, airflow_api_conn_id, dag_id)
-    _examine_cluster(done, cluster, spark_conf or {})
+    _examine_cluster(done, cluster, ask or (lambda: ask_cluster(str(cluster), spark_conf or {})))
     return done
 
 
@@ -92,13 +94,13 @@ def _examine_api(done: Examination, conn_id: str | None, dag_id: str | None) -> 
             done.run(f"DAG {dag_id}", lambda: api_checks.check_dag(hook, dag_id))
 
 
-def _examine_cluster(done: Examination, conn_id: str | None, spark_conf: Mapping[str, str]) -> None:
+def _examine_cluster(done: Examination, conn_id: str | None, ask: Callable[[], ClusterFacts | NoAnswer]) -> None:
     if conn_id is None:
         done.skipped["the cluster"] = (
             "it was not asked: that starts a small application there (--cluster, cluster=True)"
         )
         return
-    facts = ask(conn_id, spark_conf)
+    facts = ask()
     if isinstance(facts, NoAnswer):
         if facts.silence is Silence.ELSEWHERE:
             done.skipped["the cluster"] = facts.why
@@ -112,3 +114,5 @@ def _examine_cluster(done: Examination, conn_id: str | None, spark_conf: Mapping
         done.skipped["cluster's Java"] = checks.cause_of(facts.failed["java"])
     else:
         done.run("cluster's Java", lambda: checks.check_cluster_java(conn_id, facts))
+    if facts.has_code:
+        done.run("cluster's storage", lambda: checks.check_cluster_storage(conn_id, facts))

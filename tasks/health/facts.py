@@ -25,6 +25,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from ...checkpoint.errors import InvalidConfigError, UnreachableError
+from ...checkpoint.health.findings import Examination
 from ...checkpoint.masking import masked
 from ...hooks.driver_output import spark as spark_log
 from ...hooks.spark_connect import ConnectClient, connect_server
@@ -175,8 +176,12 @@ class ClusterFacts:
     hosts: tuple[str, ...] = ()
     """Hosts of the executors that ran a part of the job."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Errors of Spark for failed questions: `java` and `python`."""
+    """Errors for failed questions: `java` and `python` of Spark, `storage`."""
     over_connect: bool = False
+    storage: Examination | None = None
+    """How the driver reaches the storage; None: not asked, or `failed` says why it could not look."""
+    has_code: bool = False
+    """Whether the driver was given Cairn's code, with which it looks at the storage."""
 
     @property
     def driver(self) -> str:
@@ -184,19 +189,24 @@ class ClusterFacts:
         return "Spark Connect server" if self.over_connect else "driver"
 
     @classmethod
-    def of(cls, text: str, *, over_connect: bool) -> ClusterFacts:
+    def of(cls, text: str, *, over_connect: bool, has_code: bool = False) -> ClusterFacts:
         """Read the facts that the application has written.
 
         Args:
             text: its line of JSON.
             over_connect: whether it was a client of a Spark Connect server.
+            has_code: whether the driver was given Cairn's code.
         """
         found = json.loads(text)
+        looked = found.pop("storage", {"failed": ""})
+        if "failed" in looked and has_code:
+            found["failed"]["storage"] = looked["failed"]
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
         }
         values["failed"] = {question: masked(error) for question, error in values["failed"].items()}
-        return cls(**values, over_connect=over_connect)
+        storage = None if "failed" in looked else Examination.of(looked)
+        return cls(**values, over_connect=over_connect, storage=storage, has_code=has_code)
 
     def line(self) -> str:
         """Return all facts in one line, for a log."""
@@ -263,7 +273,7 @@ def _over_connect(server: ConnectServer, conf: Mapping[str, str], file: Path, an
         session=str(uuid4()),
         handed={},
         server=asdict(server),
-        arguments=(str(file),),
+        arguments=(cluster_probe.REPORT, str(file)),
         conf=dict(conf),
         patience=PATIENCE_HERE,
     )
@@ -275,7 +285,7 @@ def _over_connect(server: ConnectServer, conf: Mapping[str, str], file: Path, an
 
 def _submitted(conn_id: str, conf: Mapping[str, str], file: Path, answer_s: float) -> NoAnswer:
     try:
-        plain = SparkSubmitHook(conn_id=conn_id, name=_APPLICATION, application_args=[str(file)])
+        plain = SparkSubmitHook(conn_id=conn_id, name=_APPLICATION, application_args=[cluster_probe.REPORT, str(file)])
     except (AirflowException, RuntimeError, ValueError) as error:  # the provider's errors
         return NoAnswer(Silence.BROKEN, masked(str(error)))
     hook = EpochSubmitHook.taking_over(plain, conf=conf, py_files="", environment={})

@@ -22,9 +22,19 @@ from airflow_cairn import CheckpointedTaskGroup
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.health.findings import Examination
+from airflow_cairn.checkpoint.health.store_reach import right_missing
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.cli.main import main
-from airflow_cairn.operators import Output, Read, SliceStart, SparkEpochOperator, epoch_stage
-from airflow_cairn.operators.stage import launched, programs, stored_runtime, trial
+from airflow_cairn.operators import (
+    CairnDoctorOperator,
+    Output,
+    Read,
+    SliceStart,
+    SparkEpochOperator,
+    epoch_stage,
+)
+from airflow_cairn.operators.stage import cluster_question, launched, programs, stored_runtime, trial
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import system_time
@@ -362,6 +372,7 @@ def test_a_launcher_is_tried(job: Job, service: ServiceStandIn, monkeypatch: pyt
     """By the stage of a DAG; what it has submitted and stored is gone in the end, but for Cairn's own code."""
     monkeypatch.setattr(trial, "LOOK_S", 0.01)
     monkeypatch.setattr(trial, "LONGEST_S", 1)
+    monkeypatch.setattr(trial, "LISTED_S", 0.1)
     service.act = TriedJob(job)
     with DAG("tried"):
         task = stage(job, service)
@@ -379,24 +390,120 @@ def test_a_launcher_is_tried(job: Job, service: ServiceStandIn, monkeypatch: pyt
 
 @pytest.mark.parametrize("service", ["livy"], indirect=True)
 def test_a_trial_of_what_does_not_work(
-    job: Job, service: ServiceStandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: Job,
+    service: ServiceStandIn,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Each look is printed as it comes, and whatever happens no driver is left."""
     service.act = lambda _conf, _looks: DONE
     file = tmp_path / "tried.py"
     file.write_text(
         "from airflow.sdk import DAG\n"
         "from airflow.providers.apache.livy.operators.livy import LivyOperator\n"
         "from airflow_cairn.operators import epoch_stage\n"
-        f"with DAG('tried'):\n    epoch_stage(LivyOperator, storage='{job.storage}')(task_id='routes', file='x.py')\n"
+        f"with DAG('tried'):\n    epoch_stage(LivyOperator, storage='{job.storage}')("
+        "task_id='routes', file='{{ ds }}.py')\n"
     )
     assert main(["try-launcher", str(file), "tried", "routes"]) == 1
     out = capsys.readouterr().out
     assert re.search(r"^! conf, code and the storage reach the driver +no: it has not acknowledged", out, re.MULTILINE)
+    assert service.drivers["1"].body["file"] == "2001-01-01.py"
+    with monkeypatch.context() as patch:
+        patch.setattr(acks, "why_declined", dies)  # as Ctrl-C would, once the driver is submitted
+        with pytest.raises(Killed):
+            main(["try-launcher", str(file), "tried", "routes"])
+        assert re.search(r"^found by the token", capsys.readouterr().out, re.MULTILINE)
+        service.act = lambda _conf, _looks: RUNNING
+        patch.setattr(trial, "LONGEST_S", 0.05)
+        patch.setattr(trial, "LOOK_S", 0.01)
+        with pytest.raises(Killed):
+            main(["try-launcher", str(file), "tried", "routes"])
+    assert service.live == []
     assert main(["try-launcher", str(file), "tried", "rotes"]) == 2
     assert "the DAG has no such task; did you mean 'routes'?" in capsys.readouterr().err
     service.down = True
     assert main(["try-launcher", str(file), "tried", "routes"]) == 1
     assert re.search(r"^! the service refused what comes next +.*500", capsys.readouterr().out, re.MULTILINE)
+    assert {each.key.partition("/")[0] for each in open_store(job.storage).list("")} == {"_cairn"}
+
+
+FACTS: dict[str, Any] = {
+    "spark": "4.2.0",
+    "pyspark": "4.2.0",
+    "java": "17.0.12",
+    "python": "3.12.3",
+    "hosts": ["node-1"],
+    "executor_spark": ["4.2.0"],
+    "executor_java": ["17.0.12"],
+    "executor_python": ["3.12.3"],
+    "failed": {},
+}
+REFUSED = Examination([right_missing(open_store("s3://lake"), "s3:PutObject", "AccessDenied")], ["storage", "clock"])
+
+
+@pytest.mark.parametrize("block", [True, False])
+@pytest.mark.parametrize("service", list(ALL), indirect=True)
+def test_the_doctor_asks_a_cluster_as_a_stage_starts(
+    job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, block: bool
+) -> None:
+    """The author's operator, place and conf with Cairn's program; its answer, or why there is none; nothing is left."""
+    name = next(name for name, each in ALL.items() if type(service) is each)
+    if block and name == "databricks_job":
+        return  # refused at parse
+    monkeypatch.setattr(service, "conf_of", lambda _driver: {})
+    monkeypatch.setattr(trial, "LOOK_S", 0.01)
+    options = service.arguments() | ({} if block else PLACED[name])
+    if name == "databricks" and not block:
+        options["json"]["existing_cluster_id"] = "it"
+    with DAG("asked") as dag:
+        kind: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
+        kind(task_id="routes", **options)
+        doctor = CairnDoctorOperator(
+            task_id="doctor",
+            storage=job.storage,
+            airflow_api_conn_id=None,
+            cluster=True,
+            stage="routes",
+            fail_on="never",
+        )
+    answers = [json.dumps(FACTS | {"storage": REFUSED.as_json()}), DONE]
+
+    def act(_conf: dict[str, str], _looks: int) -> str:
+        body = json.dumps(list(service.drivers.values())[-1].body)
+        assert re.search(r"/_cairn/runtime/cluster_probe-\w+\.py", body), body
+        assert not re.search(r"routes\.py|x\.jar|#0>|notebook_task", body), body
+        folder = re.search(r'"--report"[,:] "file://([^"]+)"', body)
+        assert folder is not None, body
+        if answers[0]:
+            Path(folder[1]).mkdir()
+            Path(folder[1], "part-0").write_text(answers[0])
+        return answers[1]
+
+    def found() -> tuple[list[str], dict[str, str]]:
+        said = doctor.execute(context(a_try()) | {"var": "x", "ds": "2001-01-01"})
+        return (
+            [each["what"] for each in said["findings"] if each["subject"] in ("routes", "s3:PutObject")],
+            {each["check"]: each["reason"] for each in said["skipped"]},
+        )
+
+    assert doctor.dag is dag
+    service.act = act
+    findings, skipped = found()
+    if name == "databricks_job":
+        assert "a job of Databricks runs its own program" in skipped["the cluster"]
+        return
+    assert "the cluster" not in skipped
+    assert findings == (["as the driver of routes sees it: AccessDenied"] if block else [])
+    monkeypatch.setattr(cluster_question, "ANSWER_S", 0.05)
+    monkeypatch.setattr(trial, "LISTED_S", 0.1)
+    for state, why in ((FAILED, "without an answer: "), (RUNNING, "no answer within 0 s")):
+        answers[:] = "", state
+        ((what,), _) = found()
+        assert why in what
+    assert service.live == []
+    assert service.submitted == 3
     assert {each.key.partition("/")[0] for each in open_store(job.storage).list("")} == {"_cairn"}
 
 

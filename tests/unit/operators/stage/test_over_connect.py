@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.hooks import driver_output
-from airflow_cairn.operators import SparkEpochOperator
+from airflow_cairn.operators import Output, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.remote.submission import session_id
 from airflow_cairn.spark.remote.tls_end import TlsEnd
@@ -93,6 +93,33 @@ def test_an_application_runs_as_a_client_and_its_session_is_released(
     assert TOKEN not in said.text
     assert TOKEN not in str(server.conf)
     assert operator.conf == {"spark.sql.shuffle.partitions": 7}, "the author's own stays as it was"
+
+
+PLAIN = """
+import pathlib, sys
+import pyarrow, pyarrow.parquet
+from pyspark.sql import SparkSession
+assert SparkSession.builder.getOrCreate().conf.get("spark.sql.shuffle.partitions") == "7"
+if sys.argv[1] == "write":
+    folder = pathlib.Path(sys.argv[2].removeprefix("file://"))
+    folder.mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.table({"n": [1]}), folder / "part-0.parquet")
+    (folder / "_SUCCESS").touch()
+"""
+
+
+def test_a_program_without_a_block(job: Job, server: ConnectStandIn, tmp_path: Path) -> None:
+    """decision 0058: the operator acknowledges over Connect as elsewhere, and what wrote nothing is tried again."""
+    file = tmp_path / "plain.py"
+    file.write_text(PLAIN)
+    job.trigger(RUN)
+    conf = {"spark.sql.shuffle.partitions": 7}
+    with pytest.raises(StageFailedError, match="was not written, although the program ended"):
+        stage(job, str(file), conf=conf, application_args=["nothing", Output()]).execute(context(Ti(run_id=RUN)))
+    again = stage(job, str(file), conf=conf, application_args=["write", Output()])
+    assert expect(dict, again.execute(context(Ti(run_id=RUN, try_number=2))))["attempt"] == 2
+    assert len(set(server.closed)) == 2, "each attempt has a session of its own"
+    assert [each.id for each in job.coordinator.head().completed] == [2]
 
 
 def test_the_session_of_the_try_before_is_closed_first(
