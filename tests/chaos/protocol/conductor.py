@@ -445,6 +445,7 @@ class Conductor:
         task.state = "failed" if final else "retry"
         if process.role == "stage":
             told: dict[str, Any] = {"epoch": run.epoch, "stage": task.name, "claimant": task.claimant, "final": final}
+            told["unknown"] = not called  # a task that was killed has not seen its driver's end
             strike = run.take("kill callback", task.name)
             callback = Process(0, "callback", run, task, task.claimant, (strike,) if strike else ())
             if called and not final:

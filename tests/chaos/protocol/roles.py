@@ -299,7 +299,9 @@ def callback(child: Child) -> dict[str, Any]:
     """Report a failed try."""
     told = child.told
     coordinator = child.coordinator()
-    answer = coordinator.fail(told["epoch"], told["stage"], told["claimant"], "it failed", final=told["final"])
+    answer = coordinator.fail(
+        told["epoch"], told["stage"], told["claimant"], "it failed", final=told["final"], unknown=told["unknown"]
+    )
     if isinstance(answer, FailedOver):
         return {"answer": "FailedOver", **again(coordinator, told, answer)}
     return {"answer": type(answer).__name__}
