@@ -70,7 +70,7 @@ BY_LAUNCHER = {
     "no block: the program ends well, having written nothing": (
         f"{PLAIN}::test_one_that_fails_is_tried_again_from_the_checkpoint",
         "",
-        "",
+        f"{UNIT}/test_over_connect.py::test_a_program_without_a_block",
         f"{LAUNCHED}::test_a_program_without_a_block",
     ),
     "no block: it ended well, and its task was killed before it acknowledged": (

@@ -15,7 +15,7 @@ from ...checkpoint.validation import did_you_mean
 from ...spark.cluster_probe import REPORT
 from ...spark.execution.failure_kinds import one_line
 from ...storage.clock import system_time
-from ...storage.errors import StorageError
+from ...storage.errors import CairnError
 from ...tasks.health.facts import ClusterFacts, NoAnswer, Silence, ask_cluster
 from .launched import LaunchedStage
 from .operator import SparkEpochOperator
@@ -45,7 +45,6 @@ def ask_by_stage(
 
     Raises:
         InvalidConfigError: the task is no stage, or one of its templates cannot be rendered.
-        CairnError: the storage does not answer.
     """
     if isinstance(task, SparkEpochOperator):
         made = rendered(task, context)
@@ -56,15 +55,19 @@ def ask_by_stage(
             "the task is no stage: name a SparkEpochOperator, or a class of epoch_stage", task=task.task_id
         )
     task = rendered(task, context)
-    with trial_job(task) as it:
-        launcher: Launcher = task.made_launcher()
-        key = f"{task.job}/report"
-        launcher.give_places(dict.fromkeys(task.place_marks, "-"))
-        try:
-            launcher.run_instead(stored_probe(it.store), (REPORT, it.store.spark_url(key)))
-        except InvalidConfigError as error:
-            return NoAnswer(Silence.ELSEWHERE, error.message)
-        return _answer(it, launcher, f"{key}/", ANSWER_S if answer_s is None else answer_s)
+    try:
+        with trial_job(task) as it:
+            launcher: Launcher = task.made_launcher()
+            key = f"{task.job}/report"
+            launcher.give_places(dict.fromkeys(task.place_marks, "-"))
+            program = stored_probe(it.store)
+            try:
+                launcher.run_instead(program, (REPORT, it.store.spark_url(key)))
+            except InvalidConfigError as error:
+                return NoAnswer(Silence.ELSEWHERE, error.message)
+            return _answer(it, launcher, f"{key}/", ANSWER_S if answer_s is None else answer_s)
+    except CairnError as error:
+        return NoAnswer(Silence.FAILED, masked(str(error)))
 
 
 def stage_in(dag: DAG, task_id: str) -> Any:
@@ -86,15 +89,14 @@ def _answer(it: TrialJob, launcher: Launcher, folder: str, answer_s: float) -> C
     try:
         driver = it.submit(launcher)
         words, last = watched(launcher, driver, began, answer_s)
-    except Exception as error:
-        if isinstance(error, StorageError):
-            raise
+    except Exception as error:  # noqa: BLE001 - whatever the provider raises is what is asked
         what = f"{launcher.service} {driver} is not answered for" if driver else f"no {launcher.service} was submitted"
         return NoAnswer(Silence.FAILED, masked(f"{what}: {one_line(error)}"))
-    parts = [each.key for each in it.store.list(folder) if each.key.rpartition("/")[2].startswith("part-")]
+    # Not those below `_temporary`, which may be half of one.
+    parts = [each.key for each in it.store.list(folder) if each.key.removeprefix(folder).startswith("part-")]
     texts = [it.store.get(each).data.decode() for each in parts]
     text = next((each for each in texts if each.strip()), None)
-    if text is not None and not last.lives:
+    if text is not None:
         return ClusterFacts.of(text, over_connect=False, has_code=launcher.has_block)
     if last.lives:
         return NoAnswer(Silence.FAILED, f"no answer within {answer_s:.0f} s. {launcher.service} {driver}: {words}")

@@ -38,6 +38,8 @@ from airflow_cairn.operators.stage import cluster_question, launched, programs, 
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import system_time
+from airflow_cairn.storage.errors import UnavailableError
+from airflow_cairn.storage.port import ObjectStore
 from airflow_cairn.tasks.reports.links import SparkLink
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
@@ -429,6 +431,10 @@ def test_a_trial_of_what_does_not_work(
     assert {each.key.partition("/")[0] for each in open_store(job.storage).list("")} == {"_cairn"}
 
 
+def is_away(_store: ObjectStore) -> str:
+    raise UnavailableError("the store is away")
+
+
 FACTS: dict[str, Any] = {
     "spark": "4.2.0",
     "pyspark": "4.2.0",
@@ -504,6 +510,8 @@ def test_the_doctor_asks_a_cluster_as_a_stage_starts(
         assert why in what
     assert service.live == []
     assert service.submitted == 3
+    monkeypatch.setattr(cluster_question, "stored_probe", is_away)
+    assert found()[0] == ["the cluster did not run a small application: the store is away"]
     assert {each.key.partition("/")[0] for each in open_store(job.storage).list("")} == {"_cairn"}
 
 
