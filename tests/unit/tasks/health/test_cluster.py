@@ -129,9 +129,12 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Define)
     return put
 
 
+OF_HERE = ("over_connect", "storage", "has_code")
+
+
 def answer(facts: ClusterFacts) -> str:
     """Give the line of shell that answers as the application does."""
-    told = {name: getattr(facts, name) for name in ClusterFacts.__slots__ if name != "over_connect"}
+    told = {name: getattr(facts, name) for name in ClusterFacts.__slots__ if name not in OF_HERE}
     return f"echo '{json.dumps(told)}' >$FILE"
 
 
