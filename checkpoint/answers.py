@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..storage.names import check_name
+from ..storage.records import dataclass
 from .config import CheckpointConfig, check_stages
 from .documents.attempt import Handover, Owner, PendingDocument, Slice, StageSpec, window_text
 from .documents.entries import EndedEntry

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from ..storage.names import check_name, check_storage_uri, shorten
+from ..storage.records import dataclass
 from .documents import codec
 from .documents.attempt import MAX_BACKLOG_BYTES, BacklogEpoch, Execution, RestartKind, RestartRule, StageSpec
 from .documents.entries import MAX_FAILURES

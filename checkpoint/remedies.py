@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..storage.names import StorageUri
+from ..storage.records import dataclass
 from .reasons import Reason
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from ..storage.errors import InvalidKeyError, UnsupportedStorageError
 from ..storage.names import StorageUri, parse_storage_uri
 from ..storage.port import ObjectStore
+from ..storage.records import dataclass
 from .documents.metadata import SideList
 from .documents.strict_json import Json
 from .errors import InvalidConfigError

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..storage.names import check_name, parse_storage_uri, shorten
+from ..storage.records import MadeWhenUsed
 from .errors import InvalidConfigError, RefusedError
 
 if TYPE_CHECKING:
@@ -43,19 +44,24 @@ def refuses_unknown(cls: type[Options]) -> type[Options]:
 
     Without this Python raises a TypeError, in most versions without a word about what is meant.
     """
-    made = cls.__init__
+    made = vars(cls)["__init__"]
+    cls.__init__ = MadeWhenUsed(cls, "__init__", lambda: _refusing(cls, made))  # type: ignore[method-assign, assignment]
+    return cls
+
+
+def _refusing(cls: type[Any], made: Any) -> Callable[..., None]:
+    init = made.__get__(None, cls)
     known = [each.name for each in fields(cls) if each.init]
 
-    @wraps(made)
-    def init(self: Options, *given: Any, **options: Any) -> None:
+    @wraps(init)
+    def checked(self: object, *given: Any, **options: Any) -> None:
         for name in options:
             if name not in known:
                 text = f"{cls.__name__} has no option {name!r}{did_you_mean(name, known)}"
                 raise InvalidConfigError(text, options=", ".join(known) or "none")
-        made(self, *given, **options)
+        init(self, *given, **options)
 
-    cls.__init__ = init  # type: ignore[method-assign, assignment]
-    return cls
+    return checked
 
 
 def check_spelling(

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import closing, redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from ..storage.clock import system_sleep
 from ..storage.errors import printable
 from ..storage.names import check_name, parse_storage_uri
 from ..storage.port import ObjectStore
+from ..storage.records import dataclass
 from . import doctor as doctor_of
 from . import interventions
 from . import mirrors as mirrors_of

@@ -11,7 +11,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TextIO
 
@@ -21,6 +20,7 @@ from ..checkpoint.views.wording import moment
 from ..storage.clock import system_sleep
 from ..storage.errors import CairnError, ErrorKind, printable
 from ..storage.port import ObjectStore
+from ..storage.records import dataclass
 from . import commands
 from .airflow_api import take_over
 from .arguments import INTERVAL_S, add_reports, add_requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..checkpoint import Coordinator, system_runtime
@@ -23,6 +23,7 @@ from ..checkpoint.views.checkpoint_list import Shown, window_json
 from ..checkpoint.views.details import savepoint_json
 from ..storage.errors import CairnError, printable
 from ..storage.port import ObjectStore
+from ..storage.records import dataclass
 from .airflow_api import TOKEN, AirflowApi
 from .output import text
 from .output.text import ProgressLine, ask

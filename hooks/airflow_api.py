@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from types import TracebackType
@@ -18,6 +17,7 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
 from ..storage.errors import CairnError
+from ..storage.records import dataclass
 from .airflow_api_access import ApiAccess, access_of
 from .clear_body import TaskRef, clear_body, failed_body
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -15,6 +15,7 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
+from ..storage.records import dataclass
 
 log = logging.getLogger("airflow_cairn")
 

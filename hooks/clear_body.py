@@ -7,11 +7,11 @@ The API's own defaults are wide: without a run id it clears every run, without t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.names import shorten
+from ..storage.records import dataclass
 from . import versions
 
 MAX_NOTE = 1000

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -24,6 +24,7 @@ from ..checkpoint.errors import InvalidConfigError, UnreachableError
 from ..spark.handover.runtime_zip import runtime_zip
 from ..spark.remote.server import IDENTITY, LOCAL_STATE, SERVER_CONF, TOKEN, ServerTask
 from ..spark.remote.server_on_cluster import check_login, cluster_conf, handing_over
+from ..storage.records import dataclass
 from .class_archive import EXTRA, java_options
 from .spark_site import SparkSite
 from .spark_submit import EpochSubmitHook

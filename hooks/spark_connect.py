@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
@@ -23,6 +22,7 @@ from ..spark.execution.log_lines import VARIABLE as MARK
 from ..spark.execution.log_lines import Application, marked, new_mark
 from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission
+from ..storage.records import dataclass
 from .driver_output import driver_output
 from .spark_submit import OTHER_IDENTITY
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Connection
@@ -19,6 +18,7 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
 from ..storage import AzureOptions, GcsOptions, S3Options
+from ..storage.records import dataclass
 
 log = logging.getLogger("airflow_cairn")
 

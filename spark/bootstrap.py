@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..checkpoint.config import check_parallelism
@@ -28,6 +28,7 @@ from ..storage.clock import Runtime, system_runtime
 from ..storage.errors import CairnError, ForbiddenError, GoneError
 from ..storage.names import check_name, check_storage_uri
 from ..storage.open import StoreOptions
+from ..storage.records import dataclass
 from .handover import conf
 from .output.columns import columns_of
 from .output.writer import Writer

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ..checkpoint.documents import layout
@@ -26,6 +26,7 @@ from ..storage import S3Options
 from ..storage.clock import Runtime, system_runtime
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
+from ..storage.records import dataclass
 from .event_time import moments, ttl
 from .event_time.watermark import STAGE, StageWatermark
 from .handover import conf

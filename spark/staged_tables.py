@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from ..checkpoint.documents.staged_tables import (
 from ..checkpoint.errors import DamagedError, InvalidStateError
 from ..checkpoint.store.job_files import JobFiles
 from ..storage.names import check_name
+from ..storage.records import dataclass
 from .execution.failure_kinds import condition_of
 from .execution.fence import Fence, stopping
 from .execution.transport import is_remote

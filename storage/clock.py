@@ -8,7 +8,8 @@ from __future__ import annotations
 import secrets  # noqa: TID251 - the one place of this package that draws randomness
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from .records import dataclass
 
 Sleeper = Callable[[float], None]
 """Waits for a number of seconds."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .names import scheme_of
+from .records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ parsed. Messages never repeat a possible secret.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from .errors import InvalidKeyError, UnsupportedStorageError
+from .records import dataclass
 
 NAME_GRAMMAR = r"\A[A-Za-z0-9_][A-Za-z0-9._-]{0,249}\Z"
 """The grammar of names; `.` and `..` cannot match, since a name never begins with a dot."""

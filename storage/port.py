@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO
 
 from .checksums import SHA256
 from .errors import DocumentError, StorageError, UnsupportedStorageError
+from .records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from .errors import GoneError, StorageError, UnsupportedStorageError
 from .names import RESERVED, check_name
 from .port import Blob, ConditionFailed, ObjectStore, WriteResult, Written
+from .records import dataclass
 
 log = logging.getLogger("airflow_cairn")
 

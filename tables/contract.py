@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ..checkpoint.documents.staged_tables import DATA, DELETES, Manifest, Mode, StagedRows, TableDescription
 from ..checkpoint.errors import InvalidStateError
+from ..storage.records import dataclass
 from .staged_files import StagedFiles
 
 Access = Callable[[str], Mapping[str, str]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.validation import refuses_unknown
 from ..storage.names import check_name, shorten
+from ..storage.records import dataclass
 from . import MARKS
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import MANIFEST, Manifest, StagedRows
 from ..checkpoint.errors import DamagedError
+from ..storage.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

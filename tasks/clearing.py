@@ -12,11 +12,12 @@ itself, and if it ends without it, the next look clears it (semantics F5).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..checkpoint.answers import Restarted
 from ..hooks.airflow_api import AirflowApiHook, TaskFacts
 from ..hooks.clear_body import TaskRef
+from ..storage.records import dataclass
 
 SUCCESS = "success"
 """Airflow's state of a task that has succeeded."""

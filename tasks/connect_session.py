@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Literal, get_args
@@ -14,6 +14,7 @@ from ..checkpoint.validation import check_whole, refuses_unknown
 from ..spark.remote.server import SERVER_CONF, TOKEN_CONF
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
 from ..storage.names import shorten
+from ..storage.records import dataclass
 
 SECRET_CONN_ID = "cairn_session"
 """The Airflow connection whose password is the secret from which the servers' tokens are made."""

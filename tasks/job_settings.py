@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from airflow.sdk import XComArg
@@ -22,6 +22,7 @@ from ..storage.facts import facts_of
 from ..storage.names import MAX_KEY_BYTES, StorageUri, check_storage_uri, parse_storage_uri, shorten
 from ..storage.open import check_packages
 from ..storage.port import ObjectStore
+from ..storage.records import dataclass
 from . import metrics
 from .connect_session import ConnectSession
 from .messages import then_clear

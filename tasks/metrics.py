@@ -8,7 +8,6 @@ next swap corrects a gauge that was lost or came late.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
@@ -17,6 +16,7 @@ from ..checkpoint.documents.head import Head
 from ..checkpoint.reasons import DECLINES, Reason, Status
 from ..checkpoint.rules import mirrors
 from ..hooks import versions
+from ..storage.records import dataclass
 
 # Derives the events of a swap of the head from the version before and the version after.
 #

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow.sdk.api.client import get_hostname
@@ -21,6 +21,7 @@ from ..spark.remote.server import LOOPBACK, ConnectServer, ServerTask, server_of
 from ..spark.remote.server_on_cluster import ANY_ADDRESS
 from ..storage.clock import system_runtime, system_sleep
 from ..storage.errors import CairnError
+from ..storage.records import dataclass
 from .connect_session import ConnectSession
 from .job_settings import JobSettings
 

@@ -10,7 +10,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,7 @@ from ..spark.epoch import Epoch
 from ..spark.event_time.event_time import RESERVED
 from ..spark.kinds import raw_files, small_state
 from ..spark.stored.outputs import Stored, frame, of_acknowledgement
+from ..storage.records import dataclass
 from .local_job import LocalJob, Moment, window_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -35,6 +34,7 @@ from ..spark.kinds import raw_files, small_state
 from ..spark.stored.outputs import Stored, as_text, frame, of_checkpoint, text_of
 from ..storage.local.store import LocalStore
 from ..storage.port import Blob, DeleteFailures, ObjectStat, PendingUpload, WriteResult
+from ..storage.records import dataclass
 from .by_hand import run_in
 from .local_job import LocalJob, Moment, window_of
 

@@ -6,7 +6,6 @@ The protocol is the real one: coordinator, head, handovers and acknowledgements,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from ..storage.clock import Runtime, system_runtime
 from ..storage.local.store import LocalStore
 from ..storage.names import StorageUri
 from ..storage.port import ObjectStore
+from ..storage.records import dataclass
 
 Moment = datetime | str
 """A moment with a time zone: a datetime, or ISO 8601 text."""

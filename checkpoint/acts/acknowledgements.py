@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError, UnavailableError
+from ...storage.records import dataclass
 from ..answers import EpochCompleted
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, DeclineDocument

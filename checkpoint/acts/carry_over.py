@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...storage.errors import DocumentError, GoneError, OutcomeUnknownError
 from ...storage.port import ConditionFailed
+from ...storage.records import dataclass
 from ..answers import Restarted
 from ..documents import layout
 from ..documents.attempt import Execution, Handover, HooksRef, PendingDocument, StageSpec, execution_token

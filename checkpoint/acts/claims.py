@@ -8,12 +8,13 @@ cluster: the new try takes it over (`Drivers`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
 from ...storage.errors import DocumentError, GoneError
 from ...storage.port import ConditionFailed
+from ...storage.records import dataclass
 from ..answers import (
     AbandonedRegion,
     BeginAnswer,

@@ -9,9 +9,10 @@ attempt's document names the tasks that have still to run again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...storage.errors import DocumentError, GoneError
+from ...storage.records import dataclass
 from ..answers import AbandonedRegion, EpochCompleted, FailAnswer, FailedOver, NothingToDo, Restarted, failed
 from ..documents import layout
 from ..documents.acknowledgement import DeclineDocument

@@ -13,10 +13,11 @@ the swap the attempt is whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...storage.clock import Runtime
 from ...storage.errors import GoneError
+from ...storage.records import dataclass
 from ..answers import Damage
 from ..documents import layout
 from ..documents.attempt import (

@@ -7,9 +7,10 @@ A crash after the swap leaves unreferenced files, which any cleaner deletes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from ...storage.records import dataclass
 from ..answers import EpochCompleted, Failed, Progress, Ready, Waiting, failed
 from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, InterventionKind, PendingEntry, Stopped

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, auto
 from functools import cached_property
 
 from ...storage.errors import CairnError
+from ...storage.records import dataclass
 from ..answers import AlreadyRead, EpochCompleted, InputRefused, TriggerAnswer, Triggered, TriggerRequest
 from ..config import AT_LEAST_ONCE
 from ..documents.attempt import Limits, Owner, PendingDocument, Slice, window_read_by

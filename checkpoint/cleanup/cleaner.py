@@ -19,10 +19,11 @@ cleaning crashes, the next one finishes the work.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
 from ...storage.port import DeleteFailure, ObjectStat, PendingUpload
+from ...storage.records import dataclass
 from ..answers import EpochCompleted, FilesProgress
 from ..documents import layout
 from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument, StateHandle

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Annotated
 
 from ...storage.older_pythons import StrEnum
+from ...storage.records import dataclass
 from ..reasons import Reason
 from .attempt import DocumentRef, StageRef
 from .codec import (

@@ -7,13 +7,14 @@ They are created once and, but for a handover's claimant, never change. Keys in 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta, timezone
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...storage.names import shorten
 from ...storage.older_pythons import StrEnum, moment_of
+from ...storage.records import dataclass
 from ..errors import InvalidStateError
 from .codec import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
 from .layout import run_id_of

@@ -7,11 +7,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
 
 from ...storage.checksums import check_checksum
 from ...storage.names import check_name, shorten
+from ...storage.records import dataclass
 from ..errors import DocumentError, InvalidStateError
 from . import layout
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from types import MappingProxyType
 from typing import Annotated
 
 from ...storage.older_pythons import StrEnum
+from ...storage.records import dataclass
 from ..reasons import BY_PAUSE, COUNTED, Reason, RequestKind, Status
 from .acknowledgement import AckMetrics
 from .attempt import AttemptRef, DocumentRef, Owner, PendingDocument, RestorePointer

@@ -8,10 +8,11 @@ decides everything that may be decided only once: the ids that are pending, thos
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from ...storage.errors import CairnError, ErrorKind
+from ...storage.records import dataclass
 from ..errors import NoCheckpointError
 from ..reasons import Reason, Status
 from .attempt import DocumentRef, RestartMemory, run_text

@@ -11,9 +11,10 @@ checkpoint write equal bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, cast
 
+from ...storage.records import dataclass
 from ..errors import DocumentError
 from . import codec, layout
 from .acknowledgement import AckMetrics, Output, StateHandle

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...storage.records import dataclass
 from .attempt import RestorePointer
 from .codec import CheckpointId, Count, Epoch, Key, Target, Token
 from .strict_json import SPARSE

@@ -6,9 +6,10 @@ could be the name of a class, and an option could be a path (semantics W5, W10).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
+from ...storage.records import dataclass
 from .codec import OutputName
 from .strict_json import SPARSE
 

@@ -7,12 +7,13 @@ from when on it is exact: before that it claims neither that something was read 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, time, timezone
 from itertools import pairwise
 
 from ...storage import older_pythons
 from ...storage.older_pythons import StrEnum
+from ...storage.records import dataclass
 from .strict_json import SPARSE
 
 MAX_WINDOWS = 100

@@ -6,10 +6,11 @@ that stays with Airflow (semantics V4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated
 
 from ...storage.older_pythons import StrEnum
+from ...storage.records import dataclass
 from .codec import AtLeast, Count, Epoch, Host, Job, Token
 from .strict_json import SPARSE
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...storage.older_pythons import StrEnum
+from ...storage.records import dataclass
 from .strict_json import SPARSE, Json, from_json, to_json
 
 PREFIX = "table."

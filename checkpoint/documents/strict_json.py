@@ -23,6 +23,7 @@ from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, g
 
 from ...storage.errors import CairnError
 from ...storage.names import shorten
+from ...storage.records import dataclass
 from ..errors import DocumentError, InvalidStateError
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ def plain_json(
     return _Plain(what, refusal, later).copy(value, "", 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Plain:
     """Copies one value."""
 

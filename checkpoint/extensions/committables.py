@@ -7,9 +7,8 @@ checkpoint, a listener gets only committables that can never become part of anot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...storage.errors import DocumentError, GoneError
+from ...storage.records import dataclass
 from ..answers import EpochCompleted
 from ..documents import layout
 from ..documents.attempt import DocumentRef, Execution, PendingDocument

@@ -8,9 +8,9 @@ tasks at once may both call it. So a listener must be idempotent by checkpoint i
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from ...storage.errors import GoneError
+from ...storage.records import dataclass
 from ..documents.entries import Notice
 from ..documents.head import Head
 from ..errors import CallbackError, DocumentError

@@ -6,13 +6,14 @@ The check of one job for a page writes nothing, and masks texts that look like s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ...storage.clock import Runtime
 from ...storage.errors import CairnError
 from ...storage.facts import facts_of
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ..answers import FilesProgress
 from ..coordinator import Coordinator
 from ..documents.head import Head

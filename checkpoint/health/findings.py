@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from ...storage.errors import CairnError, ForbiddenError
 from ...storage.older_pythons import StrEnum
+from ...storage.records import dataclass
 from ..documents.strict_json import Json
 from ..masking import masked
 

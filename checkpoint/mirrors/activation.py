@@ -11,11 +11,12 @@ decides.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...storage.errors import DocumentError, GoneError
 from ...storage.names import same_place
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ..answers import FilesProgress
 from ..documents.entries import CompletedEntry, Notice
 from ..documents.head import Head

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -22,6 +22,7 @@ from ...storage.checksums import SHA256, algorithm_of
 from ...storage.errors import CairnError, DocumentError, GoneError
 from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
+from ...storage.records import dataclass
 from ..answers import FilesProgress
 from ..cleanup.cleaner import Cleaner
 from ..documents import layout, metadata

@@ -15,11 +15,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BufferedReader
 from threading import BoundedSemaphore, Timer
 from typing import IO, Any, TypeVar
 
+from ...storage.records import dataclass
 from ..documents import codec
 from ..documents.acknowledgement import Output, StateHandle
 from ..documents.codec import Count

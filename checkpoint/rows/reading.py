@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
 from ...storage.errors import DocumentError
+from ...storage.records import dataclass
 from ..documents.acknowledgement import Output, StateHandle
 from ..documents.entries import CompletedEntry
 from ..documents.metadata import HandleLine, StageLine

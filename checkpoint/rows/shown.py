@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from ...storage.records import dataclass
 from ..documents.strict_json import Json
 from ..masking import MASK, masked, names_a_secret
 from .reading import Ranges, ReadBudget, RowsKind, StoredState, TooMuchToReadError, columns_of, rows_of

@@ -10,10 +10,11 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...storage.errors import OF_THE_STORE, CairnError, ErrorKind
 from ...storage.older_pythons import StrEnum
+from ...storage.records import dataclass
 from ..answers import Declined, EpochCompleted, InputRefused, TriggerAnswer, Triggered, TriggerRequest
 from ..documents.attempt import Owner, PendingDocument
 from ..documents.entries import DeclinedRequest, EndedEntry, JobOwner, Stopped, WaitingRequest

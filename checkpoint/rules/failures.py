@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
+from ...storage.records import dataclass
 from ..documents.attempt import RestartKind, RestartMemory, RestartRule, StageSpec
 from ..documents.entries import MAX_FAILURES
 from ..reasons import COUNTED, Reason

@@ -6,9 +6,10 @@ Pure functions, which `transitions` calls at each checkpoint's end.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...storage.names import check_name, same_place
+from ...storage.records import dataclass
 from ..answers import EpochCompleted
 from ..documents.attempt import AttemptRef, DocumentRef, RestorePointer
 from ..documents.entries import (

@@ -6,8 +6,9 @@ after a rewind: their checkpoints leave the store, and they have to run again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...storage.records import dataclass
 from ..documents.entries import CompletedEntry, ImportRecord, RewindRecord
 from ..documents.head import MAX_IMPORTS, Head
 from ..documents.layout import run_id_of

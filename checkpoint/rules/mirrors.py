@@ -7,9 +7,10 @@ files are not copied; their epochs begin anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 
+from ...storage.records import dataclass
 from ..documents.attempt import DocumentRef, RestorePointer
 from ..documents.entries import Notice
 from ..documents.head import MAX_HISTORY, MAX_HOLDS, MAX_MIRRORS, MAX_UNFINISHED, Head

@@ -14,9 +14,10 @@ acknowledgement ends the earlier backlog. So an edge has a backlog of at most on
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
+from ...storage.records import dataclass
 from ..answers import TriggerRequest
 from ..documents import codec
 from ..documents.acknowledgement import AckDocument

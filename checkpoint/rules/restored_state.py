@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from itertools import islice, pairwise
 from typing import TypeVar
 
+from ...storage.records import dataclass
 from ..answers import AlreadyRead, Damage, InputRefused
 from ..config import MAX_PARALLELISM
 from ..documents.acknowledgement import ListMode

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...storage.records import dataclass
 from ..documents.entries import EndedEntry, RewindRecord
 from ..documents.head import Head
 from ..reasons import Status

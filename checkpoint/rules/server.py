@@ -5,8 +5,9 @@ Each change recognises its own earlier effect by the server's nonce, so that it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...storage.records import dataclass
 from ..documents.entries import Stopped
 from ..documents.head import Head
 from ..documents.server_record import MAX_SERVERS, ServerEntry, ServersDocument, ServerState

@@ -14,8 +14,9 @@ opens the next attempt on the new base by itself, with its place before other re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from ...storage.records import dataclass
 from ..documents.attempt import DocumentRef, Handover, Owner, PendingDocument
 from ..documents.entries import (
     AttemptEntry,

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ..acts.assemble import count_table_file
 from ..answers import FilesProgress
 from ..documents import layout, metadata

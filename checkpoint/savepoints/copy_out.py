@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from ...storage.checksums import SHA256, Hasher, algorithm_of
 from ...storage.errors import GoneError
+from ...storage.records import dataclass
 from ..answers import FilesProgress
 from ..documents import metadata
 from ..documents.acknowledgement import StateHandle

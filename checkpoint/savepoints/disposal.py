@@ -11,13 +11,14 @@ record says is compared with what the folder says of itself before anything in i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 
 from ...storage.clock import Runtime
 from ...storage.errors import CairnError, ErrorKind, InvalidKeyError, UnsupportedStorageError
 from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
+from ...storage.records import dataclass
 from ..documents.entries import InterventionKind, SavepointEntry
 from ..documents.head import Head
 from ..errors import DocumentError, NoSavepointError, RefusedError

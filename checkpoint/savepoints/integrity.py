@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ..answers import FilesProgress
 from ..documents.metadata import HookLine, MetadataHeader, StageLine
 from ..errors import DocumentError

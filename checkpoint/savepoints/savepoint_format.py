@@ -17,12 +17,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 from ...storage.errors import CairnError, GoneError
 from ...storage.names import check_storage_uri, parse_storage_uri, same_place
 from ...storage.port import ConditionFailed, DeleteFailure, ObjectStore
+from ...storage.records import dataclass
 from ..documents import codec, metadata
 from ..documents.attempt import Slice
 from ..documents.codec import CheckpointId, Count, Job, RequestId, Target

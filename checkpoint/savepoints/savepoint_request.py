@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 
 from ...storage.names import check_name, check_storage_uri
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ..answers import FilesProgress
 from ..documents import layout
 from ..documents.attempt import StageSpec

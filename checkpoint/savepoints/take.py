@@ -12,11 +12,11 @@ or, if that process dies, the next call with its id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 from ...storage.errors import CairnError, GoneError, StorageError
 from ...storage.names import parse_storage_uri, same_place
+from ...storage.records import dataclass
 from ..acts import settle
 from ..documents import layout
 from ..documents.attempt import RestorePointer

@@ -10,7 +10,7 @@ import hashlib
 import heapq
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, groupby
 from operator import itemgetter
 from types import NoneType
@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from ...storage.errors import GoneError, InvalidKeyError
 from ...storage.names import check_name, order, parse_storage_uri, same_place, shorten
 from ...storage.port import ObjectStat, ObjectStore
+from ...storage.records import dataclass
 from ..documents import codec
 from ..documents.metadata import SideList, from_reference
 from ..documents.strict_json import Json

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import ClassVar
 
 from ...storage import older_pythons
 from ...storage.names import check_name
+from ...storage.records import dataclass
 from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json
 from ..errors import DocumentError

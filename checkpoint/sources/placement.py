@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import UnionType
 from typing import TypeVar
@@ -16,6 +16,7 @@ from typing import TypeVar
 from ...storage.errors import CairnError, ErrorKind, GoneError
 from ...storage.names import shorten
 from ...storage.port import ConditionFailed
+from ...storage.records import dataclass
 from ..answers import AlreadyRead, InputRefused, TriggerRequest
 from ..config import REFUSE
 from ..documents import codec, layout

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from ...storage.names import check_name, shorten
+from ...storage.records import dataclass
 from ..documents import codec
 from ..documents.strict_json import Json, plain_json
 from ..errors import DocumentError, InvalidConfigError, InvalidStateError

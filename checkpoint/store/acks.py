@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...storage.errors import CairnError, DocumentError, GoneError
 from ...storage.port import Written
+from ...storage.records import dataclass
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, AckPart, DeclineDocument, StateHandle, SubtaskAck
 from ..documents.attempt import DocumentRef, Execution, PendingDocument

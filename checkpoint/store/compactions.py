@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...storage.errors import DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.port import Blob, ConditionFailed
+from ...storage.records import dataclass
 from ..documents import layout
 from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument, Output, StateHandle, SubtaskAck
 from ..errors import InvalidStateError

@@ -14,7 +14,7 @@ after. If the log has moved past it, the decision is made again: every decision 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -22,6 +22,7 @@ from ...storage.clock import Runtime, system_runtime
 from ...storage.errors import CairnError, ErrorKind, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.names import RESERVED
 from ...storage.port import ConditionFailed, ObjectStore
+from ...storage.records import dataclass
 from ..documents import codec, layout
 from ..documents.attempt import PendingDocument
 from ..documents.head import WRITE_LOG, Head, check_invariants

@@ -9,9 +9,10 @@ again: metadata never changes, and its reference identifies its content.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...storage.checksums import checksum_of
+from ...storage.records import dataclass
 from ..documents import layout, metadata
 from ..documents.acknowledgement import TABLE_BYTES, Manifest, ManifestDocument, StateHandle, TableDocument
 from ..documents.attempt import DocumentRef, Slice

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from ...storage.records import dataclass
 from ..documents import codec, layout
 from ..documents.attempt import DocumentRef
 from ..documents.codec import Count, Job

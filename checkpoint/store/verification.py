@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...storage.errors import DocumentError, GoneError
+from ...storage.records import dataclass
 from ..answers import Damage
 from ..documents import layout, metadata
 from ..documents.acknowledgement import StateHandle

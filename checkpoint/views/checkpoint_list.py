@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from ...storage.older_pythons import StrEnum
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.entries import (

@@ -7,9 +7,10 @@ comes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 
 from ...storage.errors import DocumentError, GoneError
+from ...storage.records import dataclass
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckMetrics

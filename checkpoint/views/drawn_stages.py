@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
 
+from ...storage.records import dataclass
 from ..config import CheckpointConfig
 from ..documents.attempt import StageSpec
 from ..documents.strict_json import Json

@@ -8,12 +8,13 @@ stage has checked what it restored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import TypeGuard
 
 from ...storage.errors import GoneError, StorageError
 from ...storage.names import parse_storage_uri
+from ...storage.records import dataclass
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, Output, StateHandle

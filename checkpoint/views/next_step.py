@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...storage.records import dataclass
 from ..reasons import Reason, Status, cause_first
 from ..remedies import LEFT_BEHIND, NOTHING_LEFT, REMEDIES
 from .checkpoint_list import CheckpointRow, Shown

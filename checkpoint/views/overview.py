@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from ...storage.records import dataclass
 from ..coordinator import Coordinator
 from ..documents.entries import JobOwner, PendingEntry, RestoreRecord, SavepointEntry
 from ..documents.layout import run_id_of

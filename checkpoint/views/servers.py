@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from ...storage.errors import CairnError, ErrorKind, GoneError
+from ...storage.records import dataclass
 from ..coordinator import Coordinator
 from ..documents.head import Head
 from ..documents.layout import run_id_of

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
+from ...storage.records import dataclass
 from ..coordinator import Coordinator
 from ..documents.acknowledgement import Output, StateHandle
 from ..documents.entries import CompletedEntry

@@ -6,9 +6,10 @@ import heapq
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from ...storage.records import dataclass
 from ..documents import layout
 from ..documents.acknowledgement import OF_ROWS, Output, StateHandle
 from ..documents.entries import EndedEntry, Intervention, RestoreRecord, Stopped

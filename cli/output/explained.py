@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import resources
 
 from ...checkpoint import remedies
+from ...storage.records import dataclass
 
 TOPICS = ("errors", "findings", "reasons")
 """Words after `cairn help` that are no commands."""

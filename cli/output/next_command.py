@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.facts import facts_of, filled
+from ...storage.records import dataclass
 from ..airflow_api import TOKEN
 
 _WHERE = (("storage", "--storage"), ("endpoint_url", "--endpoint-url"), ("region", "--region"), ("conn", "--conn"))

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from ...checkpoint.rows.reading import StoredState, columns_of, find_state, pyar
 from ...checkpoint.rows.values import readable, same
 from ...checkpoint.views.wording import size
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from . import text
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeGuard
 
@@ -18,6 +17,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.names import check_name
+from ...storage.records import dataclass
 from ...tasks.job_settings import check_room, naming
 from .declaration import StageOperator, stage_uid
 

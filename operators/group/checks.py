@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from ...checkpoint.rules.failures import regions_of
 from ...checkpoint.validation import MIRROR_LISTENER, check_apart
 from ...sensors.checkpoint import CheckpointSensor
 from ...storage.names import shorten
+from ...storage.records import dataclass
 from ...tasks.job_settings import CheckpointScope, is_same_job, naming
 from ..graph.stages import StageTask, instances_of, is_stage, kind_of
 from ..trigger.operator import TriggerCheckpointOperator

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoint.errors import InvalidConfigError
 from ...spark.execution.failure_kinds import one_line
 from ...spark.programs.arguments import unmarked
+from ...storage.records import dataclass
 from ...tasks.job_settings import is_rendered_later
 
 if TYPE_CHECKING:

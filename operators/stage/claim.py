@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from airflow.sdk import timezone
@@ -25,6 +24,7 @@ from ...checkpoint.answers import (
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.head import run_of_head
 from ...checkpoint.errors import CheckpointFailedError, NotTriggeredError, RetryLaterError
+from ...storage.records import dataclass
 from ...tasks.clearing import Where, rerun_note
 from ...tasks.dag_runs import start_unless_paused, state_of_run
 from ...tasks.job_settings import JobSettings

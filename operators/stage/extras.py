@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ...checkpoint.answers import Submit
@@ -12,6 +12,7 @@ from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Slice, run_of_slice
 from ...spark.handover.conf import handover_conf
 from ...storage.names import StorageUri
+from ...storage.records import dataclass
 from ...tasks.job_settings import JobSettings
 
 if TYPE_CHECKING:

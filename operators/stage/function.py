@@ -9,7 +9,6 @@ import inspect
 import json
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 
 from ...checkpoint.documents.strict_json import plain_json
 from ...checkpoint.errors import InvalidConfigError
+from ...storage.records import dataclass
 from ...tasks.job_settings import naming
 from .operator import SparkEpochOperator
 from .submit_options import FILES, check_author_settings

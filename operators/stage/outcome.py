@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
@@ -16,6 +15,7 @@ from ...checkpoint.store import acks
 from ...hooks.versions import RetryDecision, RetryPolicy
 from ...spark.execution.failure_kinds import names_store
 from ...storage.errors import CairnError, ErrorKind
+from ...storage.records import dataclass
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

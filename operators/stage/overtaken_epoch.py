@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 from ...checkpoint.answers import BeginAnswer, Restarted, UpstreamsNotReady
 from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
 from ...hooks.airflow_api import AirflowApiHook
+from ...storage.records import dataclass
 from ...tasks.clearing import ENDED, GIVEN_UP, SUCCESS, Where, compare_and_clear, idle, note_of
 from ...tasks.stage_states import states_of
 

@@ -9,7 +9,7 @@ import copy
 import logging
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from ...checkpoint.store import acks
 from ...spark.execution.failure_kinds import one_line
 from ...storage.clock import new_token, system_sleep, system_time
 from ...storage.errors import CairnError
+from ...storage.records import dataclass
 from ...tasks.job_settings import rendered_settings
 from .extras import extras_of
 from .launched import LOOK_S, LaunchedStage, handed_over

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
@@ -35,6 +34,7 @@ from ...hooks.clear_body import TaskRef
 from ...storage.clock import system_sleep
 from ...storage.errors import CairnError
 from ...storage.probe import ensure_probed
+from ...storage.records import dataclass
 from ...tasks.clearing import GIVEN_UP
 from ...tasks.dag_runs import deployment
 from ...tasks.stage_states import states_of

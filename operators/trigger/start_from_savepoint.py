@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents.head import Head, run_of_head
@@ -15,6 +15,7 @@ from ...checkpoint.savepoints.savepoint_request import ImportOptions, JobShape, 
 from ...checkpoint.savepoints.target import is_in_job
 from ...storage.names import parse_storage_uri, same_place, shorten
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ...tasks.job_settings import JobSettings, is_rendered_later, naming
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.reasons import Status
 from ...checkpoint.rules.failures import regions_of
 from ...checkpoint.views.checkpoint_list import CheckpointRow
+from ...storage.records import dataclass
 from .stage_progress import StageProgress
 
 WIDTH, HEIGHT = 1_000, 80

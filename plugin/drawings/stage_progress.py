@@ -8,12 +8,12 @@ failed try ran.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...checkpoint.reasons import Status
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails, StageRow
+from ...storage.records import dataclass
 
 WIDTH = 1_000
 """Width of the longest stage's bar."""

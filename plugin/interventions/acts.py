@@ -8,8 +8,6 @@ changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
 from ...checkpoint.documents.head import Head, run_of_head
@@ -18,6 +16,7 @@ from ...checkpoint.errors import NoCheckpointError, RefusedError
 from ...checkpoint.reasons import Reason
 from ...checkpoint.rules.rewinds import Rewound
 from ...checkpoint.views import wording
+from ...storage.records import dataclass
 from ...tasks.reports import notes
 from . import last_run, runs, savepoints
 from .plan import InterventionRefusedError, Kind, Means, Plan, RunKind, changed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 
 from ...checkpoint.documents.entries import InterventionKind
@@ -14,6 +14,7 @@ from ...checkpoint.rules.rewinds import Rewound
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...hooks.airflow_api import AirflowApiHook
 from ...hooks.clear_body import TaskRef
+from ...storage.records import dataclass
 
 
 class RunKind(StrEnum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ...checkpoint.documents.attempt import StageSpec
@@ -15,6 +14,7 @@ from ...checkpoint.views.drawn_stages import DrawnStage, box_of, specs_of
 from ...hooks.clear_body import TaskRef
 from ...storage.errors import CairnError
 from ...storage.names import check_storage_uri
+from ...storage.records import dataclass
 from ...tasks.job_settings import is_rendered_later
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -23,6 +22,7 @@ from ...checkpoint.views.drawn_stages import box_of, specs_of
 from ...checkpoint.views.overview import alarms
 from ...checkpoint.views.servers import ServerRow
 from ...storage.errors import CairnError, ErrorKind, printable
+from ...storage.records import dataclass
 from ..drawings.charts import StageGraph, axis, durations, graph_of, marks_of, new_bytes, sparkline, timeline
 from ..drawings.stage_progress import StageProgress, TaskTry, bars_of, progress_of
 from .declared_jobs import DeclaredJob

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import monotonic
@@ -27,6 +26,7 @@ from ...checkpoint.views.overview import Overview, overview
 from ...checkpoint.views.servers import ServerRow, servers
 from ...checkpoint.views.state_list import CheckpointStates, FilePage, checkpoint_files, states
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ...tasks import metrics
 from ...tasks.dag_runs import deployment
 from .declared_jobs import DeclaredJob

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.views.checkpoint_list import JobRow, JobState
 from ...storage.errors import CairnError
+from ...storage.records import dataclass
 from .declared_jobs import DeclaredJob, declared_jobs, spelled
 from .job_reader import JobReader
 from .problems import JobNotKnownError, Problem, TemplatedJobError, problem_of

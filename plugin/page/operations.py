@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import BoundedSemaphore, Lock, Thread
 
 from ...checkpoint import Coordinator
@@ -26,6 +25,7 @@ from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import savepoint_json
 from ...storage.errors import CairnError, printable
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ...tasks import metrics
 from ..interventions.plan import RunKind
 from ..interventions.savepoints import REQUEST

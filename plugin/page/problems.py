@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi.exceptions import RequestValidationError
@@ -12,6 +11,7 @@ from starlette.exceptions import HTTPException
 from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, CheckpointError
 from ...checkpoint.masking import masked
 from ...storage.errors import CairnError, ErrorKind, printable
+from ...storage.records import dataclass
 from ..interventions.plan import InterventionRefusedError
 
 log = logging.getLogger("airflow_cairn")

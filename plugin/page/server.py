@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from starlette.requests import Request
 
 from ...hooks.airflow_api import AirflowApiHook
 from ...storage.port import ObjectStore
+from ...storage.records import dataclass
 from ..drawings.stage_progress import TaskTry
 
 Serialized = dict[str, Any]

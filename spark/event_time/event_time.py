@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from datetime import datetime
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import InvalidKeyError
 from ...storage.names import check_name
+from ...storage.records import dataclass
 from ..input.inputs import Inputs
 from ..input.restored import VALUE, RestoredState
 from ..kinds import small_state

@@ -7,7 +7,6 @@ left out when it is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +15,7 @@ from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.validation import refuses_unknown
 from ...storage.errors import DocumentError
+from ...storage.records import dataclass
 from . import moments
 
 if TYPE_CHECKING:

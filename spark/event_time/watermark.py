@@ -13,13 +13,14 @@ Pure: uses neither Spark nor a store. Times are microseconds since 1970.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...checkpoint.documents.metadata import WATERMARK, WATERMARK_INPUTS
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...storage.errors import DocumentError
+from ...storage.records import dataclass
 from .moments import shown
 
 STAGE = WATERMARK

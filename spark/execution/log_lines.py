@@ -11,11 +11,12 @@ import json
 import logging
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, TextIO
 
 from ...storage.clock import new_token
+from ...storage.records import dataclass
 from .transport import is_remote
 
 if TYPE_CHECKING:

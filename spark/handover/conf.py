@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -24,6 +24,7 @@ from ...storage import AzureOptions, GcsOptions, ObjectStore, S3Options, Unsuppo
 from ...storage.names import StorageUri, parse_storage_uri
 from ...storage.network.waiting import Waiting
 from ...storage.open import OPTIONS, StoreOptions
+from ...storage.records import dataclass
 
 PREFIX = "spark.cairn."
 """Prefix of all of Cairn's keys; an author's conf may not set them."""

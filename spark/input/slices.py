@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -19,6 +19,7 @@ from ...checkpoint.store import source_lists
 from ...checkpoint.store.job_files import JobFiles
 from ...storage import older_pythons
 from ...storage.names import StorageUri, shorten
+from ...storage.records import dataclass
 from ..kinds.places import FileStatus
 
 _NAMED = 10

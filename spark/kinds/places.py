@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -21,6 +20,7 @@ from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.sources import file_names
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.port import ConditionFailed
+from ...storage.records import dataclass
 from ..execution.transport import is_remote
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ...storage import AzureOptions, GcsOptions, S3Options
 from ...storage.errors import GoneError
 from ...storage.network.options import EMULATED_KEY
+from ...storage.records import dataclass
 from ..execution.failure_kinds import ABFS_PACKAGES, GS_PACKAGES, S3A_PACKAGES
 from ..execution.transport import conf_of, identity_of, is_remote
 

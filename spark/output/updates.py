@@ -10,12 +10,13 @@ and the state stays as in the restored checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
+from ...storage.records import dataclass
 from ..stored import deltas, key_groups, merges
 from ..stored.local_state import LocalState
 from ..stored.merges import check as check_merges

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from ...storage.checksums import SHA256, checksum_of, is_checksum
 from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
+from ...storage.records import dataclass
 from ..stored import key_groups, manifests, partitions
 from ..stored.local_state import LocalState, delta_of
 from ..stored.manifests import Before, Listing, Replaced

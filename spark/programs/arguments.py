@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, NoReturn
 
@@ -16,6 +15,7 @@ from ...checkpoint.documents.programs import FORMATS, RAW, Program, ProgramOutpu
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.validation import refuses_unknown
 from ...storage.names import check_name, shorten
+from ...storage.records import dataclass
 
 KINDS = ("exchange", "table", "state")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timezone
 from functools import cached_property
 from typing import Any
@@ -20,6 +19,7 @@ from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.sources.file_names import is_hidden
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.names import StorageUri
+from ...storage.records import dataclass
 from ..input.inputs import Inputs
 from ..input.restored import Backlog, RestoredState
 from ..input.slices import SourceFiles, hull_of, slices_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from ...checkpoint.documents.acknowledgement import StateHandle
@@ -19,6 +18,7 @@ from ...checkpoint.rows.reading import RemoteFile, has_int96, pyarrow_parquet
 from ...checkpoint.rows.values import ARROW
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.names import shorten
+from ...storage.records import dataclass
 
 OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 """The footer's key with Spark's schema."""

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,7 @@ from ...checkpoint.acts.carry_over import MAX_REPLACED, BegunExecution, begun_in
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.rules.server import Activity
 from ...storage.errors import CairnError
+from ...storage.records import dataclass
 from .python_daemons import PROC, below, end_daemons, read
 from .submission import session_id
 

@@ -9,13 +9,14 @@ import json
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.rules.server import Limits
+from ...storage.records import dataclass
 
 DEFAULT_PORT = 15002
 """Spark's own default port."""

@@ -11,11 +11,12 @@ import json
 import re
 import uuid
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import FencedError, InvalidConfigError
 from ...storage.errors import ErrorKind
+from ...storage.records import dataclass
 
 if TYPE_CHECKING:
     from .channel import ConnectChannel

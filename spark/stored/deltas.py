@@ -18,12 +18,12 @@ in each epoch; a text is passed by reference.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.documents.acknowledgement import StateHandle
+from ...storage.records import dataclass
 from . import key_groups
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ import stat
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
@@ -31,6 +30,7 @@ from ...storage.clock import new_token
 from ...storage.errors import StorageError
 from ...storage.local.files import chunks, tag_of
 from ...storage.names import parse_storage_uri
+from ...storage.records import dataclass
 
 log = logging.getLogger("airflow_cairn")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from itertools import accumulate
 
 from ...checkpoint.documents import layout
@@ -28,6 +27,7 @@ from ...checkpoint.store import metadata_file
 from ...checkpoint.store.job_files import JobFiles, encode, reference
 from ...storage.checksums import checksum_of, is_checksum
 from ...storage.port import ConditionFailed
+from ...storage.records import dataclass
 from .outputs import Stored
 
 FAN_IN = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from pathlib import Path
 from threading import RLock
@@ -21,6 +21,7 @@ from ...checkpoint.sources import file_names
 from ...checkpoint.store import acks, metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
+from ...storage.records import dataclass
 from . import deltas, key_groups, merges
 from .local_state import LocalState, delta_of
 

@@ -13,7 +13,6 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from email.utils import formatdate
 from functools import cache
 from typing import Any
@@ -29,6 +28,7 @@ from ..network.faults import NO_CREDENTIALS, NoAnswer, Words
 from ..network.faults import Refused as RefusedByStore
 from ..network.http import Answer, request, sending_once
 from ..network.options import EMULATED_KEY, AzureOptions
+from ..records import dataclass
 
 LOST = frozenset({"BlobAlreadyExists", "UnauthorizedBlobOverwrite"})
 """Codes of a create whose blob is there; the second if the caller may not overwrite."""

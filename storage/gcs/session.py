@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import google.auth
@@ -24,6 +23,7 @@ from ..network.faults import NO_CREDENTIALS, NoAnswer, Words
 from ..network.faults import Refused as RefusedByStore
 from ..network.http import Answer, request, sending_once
 from ..network.options import GcsOptions
+from ..records import dataclass
 
 _BUSY = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "backendError"})
 WORDS = Words(

@@ -18,10 +18,11 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..clock import TokenSource
 from ..errors import ForbiddenError, InvalidKeyError, StorageError, UnavailableError, UnsupportedStorageError
+from ..records import dataclass
 
 HIDDEN = ".cairn-tmp"
 """The folder for files that are being written; no listing shows it, and no key may name it."""

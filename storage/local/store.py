@@ -19,7 +19,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -39,6 +39,7 @@ from ..port import (
     check_range,
     check_size,
 )
+from ..records import dataclass
 from .files import (
     HIDDEN,
     NoSuchFileError,

@@ -16,10 +16,10 @@ object's own log of writes (the head's last write ids) can tell.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..errors import ConflictError, OutcomeUnknownError, StorageError
 from ..port import ConditionFailed, WriteResult, Written
+from ..records import dataclass
 from .faults import Fault, NoAnswer, Refused
 from .waiting import RetryPolicy
 

@@ -8,7 +8,6 @@ gone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..errors import (
     ConflictError,
@@ -19,6 +18,7 @@ from ..errors import (
     UnavailableError,
     UnsupportedStorageError,
 )
+from ..records import dataclass
 
 NO_CREDENTIALS = "NoCredentials"
 """Stands for the store's code if no request was sent, as there are no credentials for it."""

@@ -5,10 +5,10 @@ Imports neither google-auth nor azure-identity: operators and parsers build opti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import StorageError
+from ..records import dataclass
 
 
 class Access(Protocol):

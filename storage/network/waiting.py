@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timezone
 from threading import Lock
 from typing import TypeVar
 
 from ..clock import Clock, Fraction, Sleeper, system_time
 from ..errors import ErrorKind, StorageError, may_pass
+from ..records import dataclass
 from .faults import Fault, NoAnswer, Refused
 
 log = logging.getLogger("airflow_cairn")

@@ -13,7 +13,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from botocore.config import Config
 from botocore.loaders import create_loader
 
 from ..errors import UnsupportedStorageError
+from ..records import dataclass
 from .options import S3Options
 
 _CONNECTIONS = 32

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..errors import StorageError
 from ..network.options import check_access
+from ..records import dataclass
 
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 """S3's ways to encrypt written objects; the last two take a KMS key."""

@@ -6,7 +6,6 @@ Knows nothing of boto3: `store.py` passes a function that sends one request once
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..clock import TokenSource
@@ -17,6 +16,7 @@ from ..network.conditional_write import WRITE_ID, ConditionalWrite, StoredObject
 from ..network.faults import NO_CREDENTIALS, Fault, Words
 from ..network.waiting import RetryPolicy
 from ..port import WriteResult
+from ..records import dataclass
 
 _TRANSIENT = frozenset({
     "BadDigest", "IncompleteBody", "InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling",

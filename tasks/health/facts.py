@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Timer
@@ -37,6 +37,7 @@ from ...spark.remote.server import ConnectServer
 from ...spark.remote.submission import PATIENCE_HERE, Submission
 from ...storage.errors import printable
 from ...storage.older_pythons import StrEnum
+from ...storage.records import dataclass
 from .api_checks import see_connection
 
 _JAVA = re.compile(r'version "(\d[^"]*)"')
