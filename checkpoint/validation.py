@@ -24,7 +24,7 @@ def check_choice(option: str, value: object, choices: tuple[str, ...], /, **fact
     """Check an option that has a few values.
 
     Raises:
-        InvalidConfigError: it has another.
+        InvalidConfigError: the option has another value.
     """
     if value not in choices:
         text = f"{option} must be one of {', '.join(choices)}{did_you_mean(value, choices)}"
@@ -67,7 +67,7 @@ def _refusing(cls: type[Any], made: Any) -> Callable[..., None]:
 def check_spelling(
     of: type | Callable[..., Any], given: Iterable[str], rest: type | None = None, **facts: object
 ) -> None:
-    """Refuse an option whose name is misspelt; one that resembles none is left to the class that takes the rest.
+    """Refuse an option whose name is misspelt; the class that takes the rest judges a name that resembles none.
 
     Args:
         of: the class that is made, or the function that is called.
@@ -76,7 +76,7 @@ def check_spelling(
         **facts: what the message names.
 
     Raises:
-        InvalidConfigError: one is misspelt.
+        InvalidConfigError: a name is misspelt.
     """
     known: set[str] = set()
     for name in given:
@@ -104,7 +104,7 @@ def check_whole(option: str, value: object, least: int = 1, /, **facts: object) 
     """Check an option that is a whole number with a lower bound.
 
     Raises:
-        InvalidConfigError: it is something else.
+        InvalidConfigError: the value is something else.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         text = f"{option} must be a whole number of at least {least}"
@@ -115,7 +115,7 @@ def check_seconds(option: str, value: object, /, **facts: object) -> float:
     """Give the seconds of an option that is a pause: a number of seconds, or a timedelta.
 
     Raises:
-        InvalidConfigError: it is something else, True, or no time that ends: NaN and infinity.
+        InvalidConfigError: the value is something else, a boolean, not above 0, NaN, or longer than a year.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -129,10 +129,10 @@ def check_seconds(option: str, value: object, /, **facts: object) -> float:
 
 
 def check_span(option: str, value: object, /, **facts: object) -> None:
-    """Check an option that is a timedelta of at least a millisecond, which documents count.
+    """Check an option that is a timedelta of at least a millisecond, the unit of stored documents.
 
     Raises:
-        InvalidConfigError: it is something else.
+        InvalidConfigError: the value is something else.
     """
     if not isinstance(value, timedelta) or value < timedelta(milliseconds=1):
         raise InvalidConfigError(f"{option} must be a timedelta of more than zero", **facts, **{option: repr(value)})
@@ -145,7 +145,7 @@ def check_named(kind: str, found: Sequence[Any], of: type, otherwise: str) -> No
         kind: what they are, in the singular, for the message.
         found: the objects.
         of: the class or protocol of each.
-        otherwise: what to say of an object that is none, or is the class itself.
+        otherwise: the message for an object of another class, or for a class in place of an object.
 
     Raises:
         InvalidConfigError: something is of another class, or two have one name.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 JOB = "bootstrap"
-"""Stands in for the job and the epoch that a savepoint is taken of."""
+"""Name of the job and of the epoch in a savepoint that was taken of neither."""
 _AT_ONCE = 8
 """Files read at once for their checksums."""
 
@@ -114,7 +114,7 @@ def _check_apart(target: str, options: StoreOptions | None) -> None:
         except GoneError:
             last = above.pop() if above else ""
         except ForbiddenError:
-            # A process that may not look into a folder has no job in it, and none above it.
+            # A process that may not read a folder has no job in it, and none above it.
             return
         else:
             raise RefusedError(

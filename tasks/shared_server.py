@@ -94,7 +94,7 @@ class SharedServer:
                     silent = ""
                 found = self._start(register, nonce, secret)
             if found is None:
-                # The server was replaced while it started, and its driver may come up yet: do not use its nonce again.
+                # The server was replaced while it started. Its driver may still come up: do not use its nonce again.
                 nonce = runtime.new_token()
                 system_sleep(LOOK_S)
                 continue
@@ -116,7 +116,7 @@ class SharedServer:
                 system_sleep(LOOK_S)
                 continue
             if isinstance(answer, StartIt) and self.session.bind_address is not None and register.find(nonce):
-                # The server lives, but not at its recorded address: the next look would find the same.
+                # The server lives, but not at its recorded address, and another look would find no other address.
                 register.drop(nonce)
                 raise _unreached(server)
             tell_end(found.nonce, heard)
@@ -130,7 +130,7 @@ class SharedServer:
         Args:
             nonce: the server's nonce.
             server: the server's address.
-            waits: whether to wait until the server has renewed its lease, or has failed to, also for a silent server.
+            waits: whether to wait until the server renews its lease or the lease ends, even if the server is silent.
         """
         heard = hear_of(server)
         if heard in (Heard.NOTHING, Heard.STRANGER):
@@ -273,9 +273,9 @@ def hear_of(server: ConnectServer) -> Heard:
 
 
 class _Leases:
-    """Leases as one stage sees them: a lease also ends if it was not renewed for its whole length.
+    """Leases as one stage sees them: a lease also ends once it has stayed unchanged for its whole length.
 
-    The clock of the machine that wrote it may have been ahead.
+    The clock of the machine that wrote the lease may be ahead.
 
     Args:
         now_ms: this machine's clock, milliseconds.

@@ -1,4 +1,4 @@
-"""Decides how a stage's execution ended after its application ended: the head decides, not an exit status."""
+"""Tells how a stage's execution ended once its application has ended: by the head, not by an exit status."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class StageRun:
 
     def _judged(self) -> tuple[bool, bool]:
         """Return whether the execution has acknowledged, and whether it counts."""
-        # Look for the marker first: after the checkpoint completes, which the head records, cleaning deletes the
-        # marker.
+        # Look for the acknowledgement before the head: cleaning deletes it once the head says that the checkpoint has
+        # completed.
         acknowledged = acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution)
         standing = self.coordinator.standing(self.handover)
         if standing.completed is not None:
@@ -85,7 +85,7 @@ class StageRun:
         """Decline for a program that knows nothing of Cairn.
 
         Args:
-            detail: why it has not done what it had to.
+            detail: why the program has not done its work.
         """
         at = self.handover
         self.coordinator.decline(
@@ -114,8 +114,8 @@ class StageRun:
 
         Args:
             returncode: the exit status of the program; None if it was not started.
-            report: the provider's report. If spark-submit itself ended well in cluster mode, it says what became of the
-                application on the cluster.
+            report: the provider's report. If spark-submit itself ended well in cluster mode, the report says how the
+                application ended on the cluster.
             missing: message that the application's file is missing, if that is known.
             cause: the line of its output that says why it failed, if there is one.
             program: the program that ran the application.
@@ -253,7 +253,7 @@ NO_CURE = "a retry does not help: change what the error names, then clear the ta
 class FailFast(RetryPolicy):
     """Airflow's own retries, except for errors of Cairn that no retry cures (`CairnError.retry_cures`).
 
-    An error raised from another error can be cured by a retry if that one can. See `docs/reference/errors.md`.
+    A retry cures an error that was raised from another one if it cures that one. See `docs/reference/errors.md`.
     """
 
     def evaluate(

@@ -1,9 +1,9 @@
 """Lets the tasks of an epoch that another run has overtaken run again by themselves (semantics C2, D5, S1, T2).
 
-The epoch's next attempt is based on another checkpoint, so all tasks that ran must run again. Any of three tasks may
-notice first, and each does what is still to be done: a stage that begins, a stage that ended, the task that waits.
-They compare before they clear (`clearing`), and triggering again returns the same checkpoint (T9). So the number of
-these tasks makes no difference, and if one dies another takes over.
+The epoch's next attempt is based on another checkpoint, so all tasks that ran must run again. Three tasks may notice
+that: a stage that begins, a stage that has ended, and the task that waits. Each does what is still to be done. They
+compare before they clear (`clearing`), and triggering again returns the same checkpoint (T9). So any number of them may
+act at once, and if one dies another takes over.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Not zero: Airflow treats a task as failed if it starts again before Airflow has 
 """
 
 LOOK_AGAIN_AFTER = timedelta(seconds=15)
-"""How long a stage waits in the queue before it asks again, as the task that triggers does."""
+"""Delay until a stage in the queue asks again; the task that triggers waits as long."""
 
 
 def wait_in_line(answer: Queued) -> NoReturn:
@@ -154,7 +154,7 @@ RUNNING, DEFERRED = "running", "deferred"
 
 
 def not_scheduled(ti: Any, where: Where, restarted: Iterable[Restarted]) -> list[Restarted]:
-    """Return those stages whose tasks Airflow does not start by itself: they have succeeded, or their old try is on.
+    """Return those stages whose tasks Airflow does not start by itself: they have succeeded, or an old try runs.
 
     Asks through the task's own channel to Airflow, which needs no connection.
     """
@@ -250,7 +250,7 @@ def let_upstreams_run(
     try:
         with AirflowApiHook(conn_id) as api:
             note = note_of(answer.checkpoint, answer.attempt, f"`{stage}` reads from it")
-            # Not this task: the opener of the next attempt may have named it too, but it is about to begin.
+            # Leave this task out, though the next attempt may name it too: it is about to begin.
             others = [each for each in answer.restarted if each.stage != stage]
             cleared = compare_and_clear(api, where, others, note, unclaimed_now)
             left = idle(api, where, [each for each in answer.upstreams if each not in cleared.stages])
@@ -263,7 +263,7 @@ def let_upstreams_run(
     if left and isinstance(begin_again(), UpstreamsNotReady):
         if set(left.values()) != {SUCCESS}:
             raise AirflowFailException(f"{why}, and nothing will start them: {where.remedy({*left, stage})}")
-        # They ended well and have not acknowledged: somebody has marked them, or deleted what they had acknowledged.
+        # They succeeded without an acknowledgement: a person has marked them, or has deleted their acknowledgements.
         with AirflowApiHook(conn_id) as api:
             api.clear(where.dag_id, where.run_id, where.with_plain(left), note)
         log.warning("Cleared, because they ended well without an acknowledgement in the store: %s", ", ".join(left))

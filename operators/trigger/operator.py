@@ -84,9 +84,9 @@ class TriggerCheckpointOperator(TriggerOperator):
     Args:
         storage: storage URI (templated).
         job: the job's name (templated); the DAG's id by default.
-        stages: at least one `StageSpec(uid, upstream=(…), parallelism=None, max_parallelism=None, pipelined=(…))`: what
-            must acknowledge, what reads what, and which of it by a pipelined exchange. A `CheckpointedTaskGroup` fills
-            them in.
+        stages: at least one `StageSpec(uid, upstream=(…), parallelism=None, max_parallelism=None, pipelined=(…))`: the
+            stages that must acknowledge, which reads from which, and which of them by a pipelined exchange. A
+            `CheckpointedTaskGroup` fills them in.
         config: the checkpoint config of the job.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
         slice_detail: additional facts about the epoch's input (offsets, a file list), JSON (templated).
@@ -206,7 +206,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         return RunOptions(self.restore_from, self.allow_non_restored_state, self.claim)
 
     def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
-        """Take over tasks as the stages; the edges between them say what reads what, even edges drawn later.
+        """Take over tasks as the stages; the edges between them, later ones too, say which stage reads from which.
 
         Args:
             tasks: one for each stage.
@@ -217,7 +217,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         """Return the stages as the whole DAG file declares them, after checking that they make a job.
 
         Raises:
-            InvalidConfigError: the stages make no job, an exchange contradicts another, or it does not join two stages.
+            InvalidConfigError: the stages make no job; or an exchange contradicts another, or joins no two stages.
         """
         stages = self.declared_stages()
         check_stages(stages, self.config)
@@ -250,7 +250,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             AirflowRescheduleException: the request has to wait and the task is not `deferrable`, or the DAG is paused
                 (semantics S1); Airflow starts the task again later.
             RefusedError: the job declined the request for another reason; or the request would wait for a run that
-                Airflow starts only in this run's place; or a source has nothing that this run may read, the run has no
+                Airflow starts only after this one; or a source has nothing that this run may read, the run has no
                 data interval, or the job has read some of it.
             CairnError: triggering failed (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts against
                 `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is that of
@@ -344,8 +344,8 @@ class TriggerCheckpointOperator(TriggerOperator):
         )
         try:
             with settings.naming_connection():
-                # Check before this DAG's listeners hear of another's checkpoints, or a savepoint is copied into its
-                # job.
+                # Check first: else this DAG's listeners would hear of another DAG's checkpoints, or a savepoint would
+                # be copied into that DAG's job.
                 coordinator.ownership.check(owner)
             notify_listeners_best_effort(coordinator, self.listeners)
             with settings.naming_connection():
@@ -386,7 +386,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         result = self._triggered(answer, settings, ti.run_id)
         with settings.naming_connection():
             if reading := [each for each in self.listeners if getattr(each, "reads", False)]:
-                # Only now no epoch is pending that may still leave a notice: what stages read has all former rows.
+                # No earlier epoch is pending now, so none leaves a notice later: stages read all earlier rows.
                 coordinator.deliver(reading)
             if coordinator.ask_hooks(answer.pending, hooks):
                 log.info("The master hooks have answered: %s", ", ".join(request.hooks))

@@ -1,4 +1,4 @@
-"""The app that Airflow mounts below `/cairn`, and its REST interface: documents of `cairn … --json`, by job."""
+"""The app that Airflow mounts below `/cairn`, and its REST interface, which answers as `cairn … --json` does."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:
         app.add_exception_handler(kind, failed)
     jobs = Jobs(server, JobReader(server.open_store, shared or SharedReads()))
     for router in (rest_router, html_routes.router, intervention_routes.router):
-        # Share the route objects: `include_router` would create each anew, and that takes most of the app's start.
+        # Take the routes as they are: `include_router` would create each anew, which is most of the app's start.
         app.router.routes.extend(router(server, jobs).routes)
     return app
 

@@ -1,4 +1,4 @@
-"""What the stores behind plain HTTP have in common: the verbs that differ by the requests alone."""
+"""The common part of stores behind plain HTTP: each store adds only its own requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .faults import Fault, NoAnswer, Refused, Words, explain
 from .http import Answer
 
 _AT_ONCE = 16
-"""Deletes that are under way together: these services take one object a request."""
+"""Deletes at a time: these services delete one object a request."""
 _IN_MEMORY = 8 << 20
 _OPTIONAL = frozenset({"delete", "rules"})
 """Requests whose right may stay missing: that is reported, and Cairn does not wait for it."""
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 def content_of(answer: Answer, etag: str) -> Content:
-    """Return what an answer is about to send."""
+    """Return the content that an answer is about to send."""
     headers = answer.headers
     return Content(etag, int(headers.get("Content-Length", 0)), "Content-Range" in headers, answer)
 
@@ -76,7 +76,7 @@ class HttpStore(BucketStore[OptionsT]):
             return None
 
     def keeps_write_ids(self, key: str) -> bool:
-        """Tell whether an object's write id can be read back; a gateway may drop the metadata that hold it.
+        """Tell whether an object's write id can be read back: a gateway may drop the metadata in which it is.
 
         Raises:
             GoneError: there is no such object.
@@ -86,8 +86,8 @@ class HttpStore(BucketStore[OptionsT]):
     def copy(self, source: str, target: str) -> WriteResult:
         """Copy an object within the store, only if `target` does not exist, through this process.
 
-        The services' own copies are not used: an emulator of Google's ignores the condition (fake-gcs-server 1.56:
-        measured), and one on Azure may end after its answer, so that its outcome is not known.
+        The services' own copies are not used: an emulator of Google's ignores the condition (measured with
+        fake-gcs-server 1.56), and a copy on Azure may end after its answer, so that its outcome is not known.
         """
         self._full(target)
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:

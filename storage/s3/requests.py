@@ -132,8 +132,8 @@ def _of_s3(fault: Refused, facts: dict[str, str]) -> StorageError | None:
 _T = TypeVar("_T")
 
 _NEEDED = frozenset({"get_object", "head_object", "put_object", "copy_object", "list_objects_v2"})
-"""Rights that every role needs. A right to delete, or to see uploads and rules, may stay missing: that is reported, and
-Cairn does not wait for it."""
+"""Rights that every role needs. A right to delete, or to see uploads and rules, may stay missing: Cairn reports
+that, and does not wait."""
 
 
 @dataclass(frozen=True, slots=True)

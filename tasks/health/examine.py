@@ -1,4 +1,4 @@
-"""Runs every check of a worker; the order lets one finding explain the next."""
+"""Runs every check of a worker, in an order in which an earlier finding explains a later one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def examine_worker(
     Args:
         s3: whether the storage is an `s3://` one, so that Spark needs jars for it.
         spark_conf: conf that the stages get besides the site's defaults.
-        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked. The default connection is not
-            used either if it is not defined and no DAG is given: most jobs do without it.
+        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked. Nor is it if the default
+            connection is not defined and no DAG is given: most jobs do without one.
         dag_id: a DAG to check.
         cluster: the Spark connection for checking the cluster, which starts an application there, or what else findings
             name as its subject. None: no check of it.
