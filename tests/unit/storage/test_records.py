@@ -104,6 +104,11 @@ def _answer(act: Callable[[], Any]) -> Any:
         return type(error), str(error).replace("_records.<locals>.", "")
 
 
+def _heir(cls: Any) -> Any:
+    made: Any = type("Heir", (cls,), {"__doc__": "x"})
+    return dataclasses.dataclass(frozen=cls.__dataclass_params__.frozen)(made)
+
+
 ACTS: dict[str, Callable[[Any], Any]] = {
     "text": lambda cls: repr(cls(name="a")).replace("_records.<locals>.", ""),
     "by place": lambda cls: repr(cls("a")).replace("_records.<locals>.", ""),
@@ -129,9 +134,7 @@ ACTS: dict[str, Callable[[Any], Any]] = {
     "as a dictionary": lambda cls: dataclasses.asdict(cls(name="a")),
     "copied": lambda cls: copy.deepcopy(cls(name="a")).name,
     "of its own": lambda cls: cls(name="a").__init__.__qualname__.replace("_records.<locals>.", ""),
-    "inherited": lambda cls: repr(
-        dataclasses.dataclass(frozen=cls.__dataclass_params__.frozen)(type("Heir", (cls,), {"__doc__": "x"}))(name="a")
-    ),
+    "inherited": lambda cls: repr(_heir(cls)(name="a")),
 }
 
 
