@@ -13,7 +13,15 @@ from ..checkpoint.documents.entries import CompletedEntry, Notice
 from ..checkpoint.documents.head import Head, run_of_head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.metadata import HookLine, StageLine
-from ..checkpoint.documents.staged_tables import PREFIX, Format, Mode, TableDescription, description_of, staged_of
+from ..checkpoint.documents.staged_tables import (
+    BRANCH,
+    PREFIX,
+    Format,
+    Mode,
+    TableDescription,
+    description_of,
+    staged_of,
+)
 from ..checkpoint.errors import DocumentError, InvalidConfigError
 from ..checkpoint.rules.admission import describe_owner
 from ..checkpoint.rules.rewinds import Rewound
@@ -216,11 +224,11 @@ def _changes_of_tables(files: JobFiles, head: Head, to: int) -> list[dict[str, A
             unknown = {"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None, **none}
             found += [{**unknown, "table": name, "give_up": owed[name]} for name in sorted(owed)] or [unknown]
             continue
-        for name, mode in sorted({(name, rows.mode.value) for name, rows in staged if rows.changes}):
-            count = sum(rows.rows for of, rows in staged if (of, rows.mode.value) == (name, mode))
+        for name, mode in sorted({(name, rows.way) for name, rows in staged if rows.changes}):
+            count = sum(rows.rows for of, rows in staged if (of, rows.way) == (name, mode))
             change = {"checkpoint": entry.id, "table": name, "mode": mode, "rows": count, **none}
             change["give_up"] = owed.get(name)
-            if mode == Mode.APPEND.value and name not in appended and name in tables and tables[name].format:
+            if mode in (Mode.APPEND.value, BRANCH) and name not in appended and name in tables and tables[name].format:
                 appended.add(name)
                 change["roll_back"], change["only_if"] = _roll_back(tables[name], entry.id)
             found.append(change)
@@ -268,7 +276,8 @@ def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> I
         said = "tables outside of the storage keep this; before the runs, roll back what they would append again:"
         yield from text.paragraph(said, columns)
     for each in changes:
-        what = "its metadata is unreadable" if each["rows"] is None else f"{each['mode']}, {each['rows']} rows"
+        rows = "" if each["mode"] == BRANCH else f", {each['rows']} rows"
+        what = "its metadata is unreadable" if each["rows"] is None else f"{each['mode']}{rows}"
         yield f"  checkpoint {each['checkpoint']}: {each['table'] + ': ' if each['table'] else ''}{what}"
         if each["give_up"]:
             yield from text.paragraph(_OWED, columns)

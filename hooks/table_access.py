@@ -10,6 +10,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.health.findings import Examination
+from ..tables.branches import BranchSink
 from ..tables.contract import STAGING, Access
 from ..tables.declared import Declared, IcebergTable, PostgresTable
 from ..tables.health import examine_tables
@@ -27,7 +28,20 @@ def sinks_of(tables: Mapping[str, Declared], within: timedelta) -> tuple[TableSi
         tables: by the names that the group gives them.
         within: the timeout of the job's checkpoints.
     """
-    return tuple(TableSink(name, table, _access_to(table), within=within) for name, table in tables.items())
+    found = {
+        name: (BranchSink if isinstance(table, IcebergTable) and table.branch else TableSink)(
+            name, table, _access_to(table), within=within
+        )
+        for name, table in tables.items()
+    }
+    catalogs: dict[tuple[str | None, str], list[TableSink]] = {}
+    for name, table in tables.items():
+        if isinstance(table, IcebergTable) and not table.branch:
+            catalogs.setdefault((table.conn_id, table.parts[0]), []).append(found[name])
+    for together in catalogs.values():
+        for sink in together:
+            sink.beside = tuple(each for each in together if each is not sink)
+    return tuple(found.values())
 
 
 def examined(tables: Mapping[str, Declared], *, write: bool) -> Examination:

@@ -8,7 +8,7 @@ are no locks: a driver may die anywhere, and the next process settles what it le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from threading import Lock
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from .branches import Branches
     from .staged_tables import EpochTable, StagedTables
 
 OutputKind = Literal["exchange", "table", "state"]
@@ -103,6 +104,7 @@ class Epoch(EpochState):
         self._backlog = Backlog(handover.backlog)
         self._committables = Committables(handover.stage)
         self._tables: StagedTables | None = None
+        self._branches: Branches | None = None
         self._checks = DataChecks(handover.stage)
         self._inputs = Inputs(self._files, handover, self._backlog)
         self._event_time = EventTime(
@@ -287,6 +289,34 @@ class Epoch(EpochState):
             )
         return self._tables.table(name)
 
+    def branch(self, name: str) -> AbstractContextManager[str]:
+        """Return a block in which any SQL changes a branch of one of the group's `tables`; the block's value names it.
+
+        The branch begins with the table's newest rows. It becomes `main` when the checkpoint completes (semantics C4).
+
+        Args:
+            name: the name by which the group knows the table, an `IcebergTable` with `branch=True`.
+
+        Raises:
+            InvalidKeyError: the name does not match the grammar (semantics W1).
+            InvalidStateError: the group has no such table, a block of it was entered before in this epoch, or Spark
+                lacks Iceberg's extensions, the table's catalog or the right to make a branch.
+        """
+        from .branches import Branches  # most drivers start without
+
+        self._check_open("branch")
+        with self._lock:
+            self._branches = self._branches or Branches(
+                self._files,
+                self._handover,
+                self._run,
+                self._fence,
+                self._before_snapshot,
+                self._committables,
+                self.spark,
+            )
+        return self._branches.block(name)
+
     def write(self, df: DataFrame, name: str = "main") -> None:
         """Write an exchange: data that downstream stages read in this epoch; dropped once it has completed.
 
@@ -362,8 +392,10 @@ class Epoch(EpochState):
         """Acknowledge, or decline.
 
         Raises:
-            InvalidStateError: the step before the snapshot failed, a source's file changed while it was read, or the
-                outputs and values do not fit into a marker.
+            InvalidStateError: the step before the snapshot failed, a source's file changed while it was read, others
+                have moved `main` of a table twice while this epoch wrote its branch, or the outputs and values do not
+                fit into a marker.
+            RetryLaterError: others have moved `main` of a table while this epoch wrote its branch.
             DataCheckError: a check failed, and the application caught the error.
             FencedError: the attempt was replaced; its files have been deleted.
             BackgroundSnapshotError: a write in the background failed.
@@ -392,6 +424,8 @@ class Epoch(EpochState):
             metrics = AckMetrics(
                 self._start_delay_ms, sync_ms, self._writer.times.async_ms, end_to_end_ms=self._since_trigger_ms()
             )
+            if self._branches:
+                self._branches.finish()
             staged, consumed = self._committables.values, self._inputs.consumed
             ack = acknowledging.acknowledgement(self._handover, self._run, outputs, values, metrics, staged, consumed)
         except BaseException as problem:
@@ -406,6 +440,8 @@ class Epoch(EpochState):
         self._outputs.abort()
         if self._tables:
             self._tables.delete_all()
+        if self._branches:
+            self._branches.delete_all()
         acknowledging.decline(self._reports, self._handover, self._writer, error)
 
     def _check_open(self, method: str, used: str = "was called") -> None:

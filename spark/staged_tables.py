@@ -63,6 +63,31 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition value is null."""
 
 
+def described(files: JobFiles, handover: Handover, name: str) -> TableDescription:
+    """Read what the trigger has fixed of a table.
+
+    Raises:
+        InvalidStateError: the group has no such table.
+    """
+    sink = f"{PREFIX}{check_name('table', name)}"
+    ref = handover.hooks
+    known = [each.removeprefix(PREFIX) for each in (ref.names if ref else ()) if each.startswith(PREFIX)]
+    if name not in known:
+        raise InvalidStateError(
+            f"the group has no table {name!r}: name it there, tables={{{name!r}: IcebergTable(…)}}",
+            job=handover.job,
+            tables=", ".join(known) or "none",
+        )
+    answer = inputs.answer_of(files, handover, sink)
+    assert not isinstance(answer, bytes)
+    return staged_tables.description_of(answer, where=sink)
+
+
+def owner_of(files: JobFiles, handover: Handover) -> str:
+    """Give what tells jobs apart that write one table."""
+    return f"{handover.job}.{staged_tables.digest(files.store.uri)[:8]}"
+
+
 @dataclass(slots=True)
 class StagedTables:
     """The tables that one driver writes."""
@@ -86,18 +111,13 @@ class StagedTables:
         Raises:
             InvalidStateError: the group has no such table.
         """
-        sink = f"{PREFIX}{check_name('table', name)}"
-        ref = self.handover.hooks
-        known = [each.removeprefix(PREFIX) for each in (ref.names if ref else ()) if each.startswith(PREFIX)]
-        if name not in known:
+        table = described(self.files, self.handover, name)
+        if table.parts:
             raise InvalidStateError(
-                f"the group has no table {name!r}: name it there, tables={{{name!r}: IcebergTable(…)}}",
-                job=self.handover.job,
-                tables=", ".join(known) or "none",
+                f"the table {name!r} is written by branches: use epoch.branch({name!r}), and read it by Spark",
+                table=table.name,
             )
-        answer = inputs.answer_of(self.files, self.handover, sink)
-        assert not isinstance(answer, bytes)
-        return EpochTable(self, name, staged_tables.description_of(answer, where=sink))
+        return EpochTable(self, name, table)
 
     def stage(
         self,
@@ -143,7 +163,7 @@ class StagedTables:
             text = staged_tables.manifest_text(manifest)
             of_manifest = spark.sql("SELECT :manifest AS manifest", args={"manifest": text}).coalesce(1)
             _write_parquet(of_manifest, f"{folder}/{MANIFEST}")
-        owner = f"{at.job}.{staged_tables.digest(self.files.store.uri)[:8]}"
+        owner = owner_of(self.files, at)
         count = sum(file.rows for file in (*files, *deleted))
         staged = StagedRows(owner, folder, table.staging, staged_tables.digest(text), count, mode, key)
         self.committables.add(f"{PREFIX}{name}", staged_tables.encode(staged))

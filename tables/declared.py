@@ -49,10 +49,12 @@ class IcebergTable(_Named):
         partition_by: the columns by whose values that table is partitioned.
         location: URL of its folder; by default the table's name below the location of the namespace, or below
             namespace and warehouse.
+        branch: whether stages write it by `epoch.branch(name)` alone: any SQL of a Spark with Iceberg's runtime, whose
+            catalog of the same name is the connection's.
 
     Raises:
         InvalidConfigError: the name has fewer than three parts, `partition_by` or `location` is given without `create`,
-            or pyiceberg is not installed.
+            `branch` with `read` or `create`, or pyiceberg is not installed.
     """
 
     extra: ClassVar[str] = "iceberg"
@@ -62,8 +64,15 @@ class IcebergTable(_Named):
     create: bool = False
     partition_by: Sequence[str] = ()
     location: str | None = None
+    branch: bool = False
 
     def __post_init__(self) -> None:
+        if self.branch and (self.read or self.create):
+            raise InvalidConfigError(
+                "a table that is written by branches exists, and the stage's own Spark reads it: leave read and create "
+                "out, or branch",
+                table=self.title,
+            )
         _check_creation(self.title, self.create, self.partition_by, self.location)
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         if dotted := [each for each in self.partition_by if "." in each]:

@@ -36,7 +36,8 @@ _SPARK = {
 
 _PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
 _UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
-_PREFIX = "cairn."
+PREFIX = "cairn."
+"""Begins the properties that a commit sets."""
 _UPSERT_ROWS = 100_000
 _UPSERT_TERMS = 1_000
 """Most of an upsert, whose keys are a predicate: 100,000 values take 3 s, and 1,000 terms of two columns 2 s."""
@@ -253,6 +254,15 @@ class OpenIceberg:
     def has(self, mark: Mark) -> bool:
         return mark.token in self._marks(mark)
 
+    def marks(self, mark: Mark) -> list[str]:
+        """Give the tokens that a commit leaves, the newest first."""
+        return [mark.token, *self._marks(mark)][:REMEMBERED]
+
+    @property
+    def library(self) -> Any:
+        """The library's table."""
+        return self._table
+
     def refresh(self) -> None:
         self._table = self._table.refresh()
 
@@ -268,12 +278,12 @@ class OpenIceberg:
         from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
         wrong = AssertTableUUID(type="assert-table-uuid", uuid=UUID(int=0))
-        change = SetPropertiesUpdate(action="set-properties", updates={f"{_PREFIX}doctor": token})
+        change = SetPropertiesUpdate(action="set-properties", updates={f"{PREFIX}doctor": token})
         with suppress(CommitFailedException):
             self._table.catalog.commit_table(self._table, (wrong,), (change,))
             raise InvalidStateError(
                 f"the catalog has made a commit to {self._title} that asked for another table, so of two that commit "
-                f"at once one would be lost. Use another catalog, and remove the property {_PREFIX}doctor",
+                f"at once one would be lost. Use another catalog, and remove the property {PREFIX}doctor",
                 table=self._title,
             )
 
@@ -290,17 +300,16 @@ class OpenIceberg:
         }
         table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, **for_now}})
         files = change.data
-        marks = [mark.token, *self._marks(mark)][:REMEMBERED]
         try:
             with table.transaction() as transaction:
-                about = {f"{_PREFIX}checkpoint": str(mark.checkpoint), f"{_PREFIX}job": mark.owner}
+                about = {f"{PREFIX}checkpoint": str(mark.checkpoint), f"{PREFIX}job": mark.owner}
                 if gone is not None:
                     with warnings.catch_warnings():
                         warnings.filterwarnings("ignore", "Delete operation did not match")
                         transaction.delete(gone, snapshot_properties=about)
                 if files:
                     transaction.add_files(files, snapshot_properties=about, check_duplicate_files=False)
-                transaction.set_properties({f"{_PREFIX}{mark.owner}": json.dumps(marks)})
+                transaction.set_properties({f"{PREFIX}{mark.owner}": json.dumps(self.marks(mark))})
         except CommitFailedException:
             return False
         return True
@@ -337,7 +346,7 @@ class OpenIceberg:
             if snapshot is None:
                 raise OvertakenError("its history since then has expired, or was rolled back")
             about = snapshot.summary
-            own = about is not None and about[f"{_PREFIX}job"] == mark.owner
+            own = about is not None and about[f"{PREFIX}job"] == mark.owner
             if (
                 not own
                 and (about is None or about.operation.value != "replace")
@@ -361,7 +370,7 @@ class OpenIceberg:
         return False
 
     def _marks(self, mark: Mark) -> list[str]:
-        found: list[str] = json.loads(self._table.properties.get(f"{_PREFIX}{mark.owner}", "[]"))
+        found: list[str] = json.loads(self._table.properties.get(f"{PREFIX}{mark.owner}", "[]"))
         return found
 
     def _column(self, field: Any, *, top: bool = False) -> dict[str, Any]:

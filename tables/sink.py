@@ -32,6 +32,7 @@ from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, MasterHook
 from ..storage.clock import system_runtime
 from .contract import Access, Change, Mark, NewTable, OpenTable, OvertakenError, Staged, refused, unreadable
 from .staged_files import StagedFiles
+from .transactions import Due, commit_together, has_transactions
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
@@ -70,6 +71,8 @@ class TableSink(MasterHook):
         self.table = table
         self._access = access
         self._earlier = ""
+        self.beside: tuple[TableSink, ...] = ()
+        """Sinks of other tables of the same catalog."""
         self._new_token = new_token or system_runtime().new_token
 
     @property
@@ -125,8 +128,7 @@ class TableSink(MasterHook):
         found = self._staged(notice)
         if not found:
             return
-        folders = "\n".join(sorted(each.folder for each in found))
-        mark = Mark(f"{found[0].owner}.{self._name}", notice.checkpoint, staged_tables.digest(folders)[:32])
+        mark = self._mark(notice, found)
         table = self.open()
         if not _lie_below(table.files, found) and table.has(mark):
             log.warning("Not deleted: %s. The files of %s lie elsewhere now.", found[0].staging, self.table.title)
@@ -141,13 +143,52 @@ class TableSink(MasterHook):
                 if isinstance(table, NewTable):
                     table = self._created(table, mark, change)
                     self._check_place(table, mark, found)
-                self._commit(table, mark, change)
+                if not self._commit_beside(notice, self._due_of(table, mark, change)):
+                    self._commit(table, mark, change)
             else:
                 self._check_committed(table, mark)
         keep = [url for each in staged for url in each.data]
         keep += [f"{rows.folder}/{DATA}" for rows, manifest in manifests if manifest is None]
         stay = changing and changing[0].mode in table.names_files
         table.files.delete(found[0].staging, but=keep if stay else ())
+
+    def due(self, notice: CheckpointNotice) -> Due | None:
+        """Give what another table's commit may take along; None: nothing, or the own notice says what is wrong."""
+        found = [each for each in self._staged(notice) if each.changes]
+        if not found:
+            return None
+        mark, table = self._mark(notice, self._staged(notice)), self.open()
+        if isinstance(table, NewTable) or table.has(mark) or not _lie_below(table.files, found):
+            return None
+        manifests = [table.files.manifest(each) for each in found]
+        staged = [Staged(rows, each) for rows, each in zip(found, manifests, strict=True) if each is not None]
+        if len(staged) < len(found):
+            return None
+        return self._due_of(table, mark, self._change(table, mark, found, staged))
+
+    def _due_of(self, table: OpenTable, mark: Mark, change: Change) -> Due:
+        return Due(table, self.table.title, mark, change, lambda: self._check_fits(table, mark, change))
+
+    def _commit_beside(self, notice: CheckpointNotice, own: Due) -> bool:
+        """Commit the tables of one catalog by one request.
+
+        Returns:
+            False: nothing goes along, or not all of it came through.
+        """
+        waiting = [each for each in self.beside if each.name in notice.waiting]
+        if not waiting or not has_transactions(own.table):
+            return False
+        others: list[Due] = []
+        for each in waiting:
+            try:
+                others.extend(filter(None, [each.due(notice)]))
+            except Exception as why:  # noqa: BLE001 - its own notice raises it
+                log.info("Checkpoint %d: %s is not committed along: %s", notice.checkpoint, each.table.title, why)
+        return bool(others) and commit_together([own, *others])
+
+    def _mark(self, notice: CheckpointNotice, found: Sequence[StagedRows]) -> Mark:
+        folders = "\n".join(sorted(each.folder for each in found))
+        return Mark(f"{found[0].owner}.{self._name}", notice.checkpoint, staged_tables.digest(folders)[:32])
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         """Delete the rows of executions that no checkpoint will hold."""
@@ -222,12 +263,10 @@ class TableSink(MasterHook):
             )
 
     def _commit(self, table: OpenTable, mark: Mark, change: Change) -> None:
-        for _ in range(TRIES):
-            if table.has(mark):
-                return
+        def attempt() -> bool:
             self._check_fits(table, mark, change)
             try:
-                committed = table.commit(mark, change)
+                return table.commit(mark, change)
             except OvertakenError as why:
                 raise InvalidStateError(
                     f"since the epoch was triggered, others have changed rows of {self.table.title} that "
@@ -237,6 +276,19 @@ class TableSink(MasterHook):
                     code="table_changed",
                     table=self.table.title,
                 ) from why
+
+        rows = sum(each.rows.rows for each in change.staged)
+        self._commit_with(table, mark, attempt, f"committed {rows} rows to {self.table.title} ({change.mode.value})")
+
+    def _commit_with(self, table: OpenTable, mark: Mark, attempt: Callable[[], bool], done: str) -> None:
+        """Commit, and where another writer was faster look for the mark and commit again."""
+        for _ in range(TRIES):
+            if table.has(mark):
+                return
+            try:
+                committed = attempt()
+            except InvalidStateError:
+                raise
             except Exception:
                 # The answer may be lost, and the commit not: then the newest version has the mark.
                 table.refresh()
@@ -244,9 +296,7 @@ class TableSink(MasterHook):
                     return
                 raise
             if committed:
-                rows = sum(each.rows.rows for each in change.staged)
-                text = "Checkpoint %d: committed %d rows to %s (%s)."
-                log.info(text, mark.checkpoint, rows, self.table.title, change.mode.value)
+                log.info("Checkpoint %d: %s.", mark.checkpoint, done)
                 return
             table.refresh()
         raise RetryLaterError(

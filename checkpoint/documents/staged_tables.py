@@ -45,6 +45,10 @@ class Mode(StrEnum):
     UPSERT = "upsert"
 
 
+BRANCH = "branch"
+"""In place of a mode: the method that stages SQL on a branch."""
+
+
 class Format(StrEnum):
     """Whose library commits a table."""
 
@@ -88,6 +92,10 @@ class TableDescription:
     """Most rows and deletes of one upsert."""
     upsert_terms: int = 0
     """Most combinations of the values of all key columns but one; 0: any number."""
+    parts: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Of a table that is written by branches: the parts of its name. Then `staging` begins the branches' names."""
+    location: str = field(default="", metadata=SPARSE)
+    """URL of the folder of a table that is written by branches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +125,24 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedBranch:
+    """What a driver has written to a branch of an Iceberg table."""
+
+    table_id: str
+    base: str
+    """The snapshot of `main` with which the branch begins; empty if `main` had none."""
+    head: str
+    """The branch's newest snapshot when the stage acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
 class StagedRows:
     """The committable of one driver and table."""
 
     owner: str
     """Tells jobs apart that write one table."""
     folder: str
-    """The driver's folder, below `TableDescription.staging`; its name holds the execution's token."""
+    """The driver's folder, below `TableDescription.staging`, or its branch; the name holds the execution's token."""
     staging: str
     sha256: str
     """Of the manifest's text."""
@@ -132,11 +151,18 @@ class StagedRows:
     mode: Mode = Mode.APPEND
     key: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Of an upsert."""
+    branch: StagedBranch | None = field(default=None, metadata=SPARSE)
+    """None: rows were staged."""
 
     @property
     def changes(self) -> bool:
         """Whether the table is another one afterwards."""
-        return bool(self.rows) or self.mode is Mode.REPLACE
+        return bool(self.rows) or self.mode is Mode.REPLACE or self.branch is not None
+
+    @property
+    def way(self) -> str:
+        """The name of the method that staged it, for people."""
+        return BRANCH if self.branch else self.mode.value
 
 
 def encode(document: TableDescription | StagedRows) -> Json:

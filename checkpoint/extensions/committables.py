@@ -49,6 +49,8 @@ class CheckpointNotice:
     """Staged changes to commit or to drop, in the order of stages and names."""
     paused: bool = False
     """Whether a pause of the DAG ended it: its epoch goes on after the pause (semantics S1)."""
+    waiting: frozenset[str] = frozenset()
+    """Listeners that this notice waits for, and no earlier one: what they would commit may be committed along."""
 
 
 def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> CheckpointNotice:
@@ -64,6 +66,8 @@ def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: No
         detail=notice.detail,
         committables=found,
         paused=notice.paused,
+        waiting=frozenset(notice.listeners)
+        - {name for each in head.notices if each.checkpoint < notice.checkpoint for name in each.listeners},
     )
 
 

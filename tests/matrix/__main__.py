@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from scripts.setup.base import SetupError
-from tests.matrix import airflow_side, connect_side, driver_side
-from tests.matrix.cells import AIRFLOWS, CONNECTS, DRIVERS, AirflowCell, ConnectCell, DriverCell
+from tests.matrix import airflow_side, connect_side, driver_side, iceberg_side
+from tests.matrix.cells import (
+    AIRFLOWS,
+    CONNECTS,
+    DRIVERS,
+    ICEBERGS,
+    AirflowCell,
+    ConnectCell,
+    DriverCell,
+    IcebergCell,
+)
 
-Cell = TypeVar("Cell", AirflowCell, ConnectCell, DriverCell)
+Cell = TypeVar("Cell", AirflowCell, ConnectCell, DriverCell, IcebergCell)
 _WAY_OUT = (
     "Mend it, or take the cell out of tests/matrix/cells.py and have docs/reference/versions.md say what is refused"
 )
@@ -31,6 +40,7 @@ def main(words: list[str]) -> int:
     checks = {
         **_checks(driver_side.check, DRIVERS),
         **_checks(connect_side.check, CONNECTS),
+        **_checks(iceberg_side.check, ICEBERGS),
         **_checks(airflow_side.check, AIRFLOWS),
     }
     names = ", ".join(checks)

@@ -44,6 +44,23 @@ DRIVERS = (
 
 
 @dataclass(frozen=True, slots=True)
+class IcebergCell:
+    """A Spark for which Iceberg has a runtime."""
+
+    pyspark: str
+    python: str
+
+    @property
+    def name(self) -> str:
+        """What `make matrix CELLS=…` calls it."""
+        return f"iceberg-spark-{self.pyspark}-python-{self.python}"
+
+
+ICEBERGS = (IcebergCell("4.1.4", "3.11"),)
+"""In 2026 Iceberg had no runtime for the Spark that this project locks."""
+
+
+@dataclass(frozen=True, slots=True)
 class AirflowCell:
     """One Airflow and the Python that it runs on."""
 

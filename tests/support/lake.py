@@ -173,7 +173,7 @@ class Place:
         self._put(f"{folder}/manifest/part.parquet", {"manifest": [text]})
         count = len(ids) + len(deletes)
         rows = StagedRows("flights.0a", folder, staging, staged_tables.digest(text), count, mode, key)
-        return Committable(stage, "table.orders", staged_tables.encode(rows))
+        return Committable(stage, self.sink.name, staged_tables.encode(rows))
 
     def _put(self, url: str, columns: Mapping[str, list[Any]]) -> int:
         data = io.BytesIO()

@@ -13,7 +13,13 @@ import pytest
 from airflow_cairn.checkpoint import MasterHook, system_runtime
 from airflow_cairn.checkpoint.answers import Submit, Triggered
 from airflow_cairn.checkpoint.documents import staged_tables
-from airflow_cairn.checkpoint.documents.staged_tables import Format, Mode, StagedRows, TableDescription
+from airflow_cairn.checkpoint.documents.staged_tables import (
+    Format,
+    Mode,
+    StagedBranch,
+    StagedRows,
+    TableDescription,
+)
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.world.world import CONFIG, World
@@ -70,6 +76,8 @@ def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[st
             assert isinstance(answer, Submit)
             rows = StagedRows("flights.0a", "s3://x/y", "s3://x", "0" * 64, counts.get(spec.uid, 0))
             staged = {"orders": rows, "totals": replace(rows, mode=Mode.UPSERT, key=("id",))}
+            if spec.uid == "clean":
+                staged["merged"] = StagedRows("f.0a", "b", "b", "", 0, branch=StagedBranch("u", "1", "2"))
             tables = {f"table.{name}": staged_tables.encode(each) for name, each in staged.items()}
             world.coordinator().acknowledge(replace(world.write(answer.handover), committables={**tables, "own": 1}))
         world.coordinator().complete(world.pending_id(epoch))
@@ -80,9 +88,10 @@ def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[st
     give_up = f"--yes --storage {world.store.uri}"
     owed_now = "    its commit is owed, or was not noted: "
     owed_now += "the next task makes it unless you give it up first, after the rewind"
-    assert lines[3:12] == [
+    assert lines[3:13] == [
         "  e6",
         "tables outside of the storage keep this; before the runs, roll back what they would append again:",
+        "  checkpoint 5: merged: branch",
         "  checkpoint 5: orders: append, 12 rows",
         owed_now,
         f"      cairn forget-listener flights table.orders --checkpoint 5 {give_up}",
@@ -118,6 +127,9 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
         "made": TableDescription(f"{uri}2", "", "s3://x", none, version="-1", format=Format.DELTA),
         "totals": TableDescription("public.totals", "1", "s3://x", none, format=Format.POSTGRES),
         "older": TableDescription("lake.sales.older", "u", "s3://x", none),
+        "merged": TableDescription(
+            "lake.a.b", "u", "cairn_4", none, version="5", format=Format.ICEBERG, parts=("lake",)
+        ),
     }
     hooks = [Fixed(name, table) for name, table in tables.items()]
     for epoch in ("e4", "e5"):
@@ -131,6 +143,9 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
             assert isinstance(begun, Submit)
             row = staged_tables.encode(StagedRows("flights.0a", "s3://x/y", "s3://x", "0" * 64, 1))
             staged = {each.name: row for each in hooks} if spec is world.stages[0] else {}
+            if staged:
+                branch = StagedRows("f.0a", "b", "b", "", 0, branch=StagedBranch("u", "1", "2"))
+                staged["table.merged"] = staged_tables.encode(branch)
             world.coordinator().acknowledge(replace(world.write(begun.handover), committables=staged))
         world.coordinator().complete(world.pending_id(epoch))
         hooks = [Fixed(name, replace(table, version="99")) for name, table in tables.items()]
@@ -142,6 +157,7 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
         "events": "RESTORE TABLE delta.`s3a://lake/events` TO VERSION AS OF 7",
         "made": "RESTORE TABLE delta.`s3a://lake/events2` TO VERSION AS OF 0",
         "totals": "",
+        "merged": "CALL lake.system.rollback_to_snapshot('a.b', 5)",
     }
     assert {each["only_if"] for each in found if each["checkpoint"] == 5} == {None}
     assert {(each["checkpoint"], each["table"]): each["give_up"] for each in found if each["give_up"]} == {

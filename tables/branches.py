@@ -1,0 +1,222 @@
+"""The sink of an Iceberg table that stages write by branches: it fast-forwards `main` once (decision 0056).
+
+One request asserts where `main` and the branch are, moves `main`, sets the mark and removes the epoch's branches, so a
+process that dies leaves all of it or nothing. Where `main` is no longer between the branch's beginning and its end,
+others have written, or have rolled back what the branch begins with: then the notice stays.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoint.documents import staged_tables
+from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRows, TableDescription
+from ..checkpoint.errors import InvalidStateError
+from .contract import Mark, refused
+from .declared import IcebergTable
+from .iceberg import PREFIX, OpenIceberg
+from .sink import TableSink
+
+if TYPE_CHECKING:
+    from ..checkpoint.documents.strict_json import Json
+    from ..checkpoint.extensions.committables import CheckpointNotice
+
+log = logging.getLogger("airflow_cairn")
+
+MAIN = "main"
+
+
+class BranchSink(TableSink):
+    """The master hook and listener of one table that is written by branches."""
+
+    @property
+    def reads(self) -> bool:
+        """Always: a branch begins with what the former epochs have written."""
+        return True
+
+    def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
+        """Remember how the checkpoint's epoch has named its branches, which nothing commits any more."""
+        assert not isinstance(state, bytes), "a sink answers JSON"
+        before = None if state is None else staged_tables.description_of(state, where=f"checkpoint {checkpoint}")
+        self._earlier = before.staging if before and before.parts else ""
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:  # noqa: ARG002 - the port's
+        """Fix the table and the beginning of the names of the epoch's branches.
+
+        Raises:
+            InvalidStateError: the library cannot move the table's branches.
+        """
+        table = self._loaded()
+        metadata = table.library.metadata
+        if metadata.format_version > 2:
+            raise refused(self.table.title, f"has format version {metadata.format_version}")
+        if self._earlier:
+            _drop(table, self._earlier)
+        described = TableDescription(
+            self.table.title,
+            str(metadata.table_uuid),
+            f"cairn_{checkpoint}_{self._new_token()}",
+            {"type": "struct", "fields": []},
+            version=str(metadata.current_snapshot_id or ""),
+            format=Format.ICEBERG,
+            parts=self._parts,
+            location=table.library.location(),
+        )
+        return staged_tables.encode(described)
+
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
+        """Fast-forward `main` to the checkpoint's branch, unless that has been done; then remove the epoch's branches.
+
+        Raises:
+            InvalidStateError: `main` has moved since the stage acknowledged, the branch is gone or was written since,
+                or two stages have each written one.
+            RetryLaterError: others change the table so often that no request came through.
+        """
+        found = self._staged(notice)
+        if not found:
+            return
+        mark = self._mark(notice, found)
+        table = self._loaded()
+        if not table.has(mark):
+            if len(found) > 1:
+                raise self._refused(
+                    mark,
+                    f"{len(found)} stages of one epoch have each written a branch, and one of them can become main",
+                )
+            done = f"moved main of {self.table.title} to the branch {found[0].folder}"
+            self._commit_with(table, mark, lambda: self._forward(table, mark, found[0]), done)
+        _drop(table, found[0].staging)
+
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
+        """Drop the branches of executions that no checkpoint will hold."""
+        for each in self._staged(notice):
+            _drop(self._loaded(), each.folder)
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        assert isinstance(self.table, IcebergTable), "no other table has branches"
+        return self.table.parts
+
+    def _loaded(self) -> OpenIceberg:
+        table = self.open()
+        assert isinstance(table, OpenIceberg), "a table with branch=True has no create=True"
+        return table
+
+    def _forward(self, table: OpenIceberg, mark: Mark, staged: StagedRows) -> bool:
+        """Move `main`, if the loaded version is still the newest.
+
+        Returns:
+            False: another writer was faster.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.table.update import (
+            AssertRefSnapshotId,
+            AssertTableUUID,
+            SetPropertiesUpdate,
+            SetSnapshotRefUpdate,
+        )
+
+        assert staged.branch is not None, "a branch was staged"
+        library = table.library
+        refs, now = library.metadata.refs, library.metadata.current_snapshot_id
+        if problem := _unfit(library.metadata, staged.folder, staged.branch):
+            raise self._refused(mark, problem)
+        head = int(staged.branch.head)
+        updates: list[Any] = [
+            SetPropertiesUpdate(
+                action="set-properties", updates={f"{PREFIX}{mark.owner}": json.dumps(table.marks(mark))}
+            ),
+            *_removals(refs, staged.staging),
+        ]
+        if head not in _history(library.metadata, now):
+            keep = refs[MAIN].model_dump(include=_RETENTION) if MAIN in refs else {}
+            forward = {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": head}
+            updates.insert(0, SetSnapshotRefUpdate.model_validate({**forward, **keep}))
+        there = refs.get(staged.folder)
+        requirements = (
+            AssertTableUUID(type="assert-table-uuid", uuid=library.metadata.table_uuid),
+            AssertRefSnapshotId.model_validate({"ref": MAIN, "snapshot-id": now}),
+            AssertRefSnapshotId.model_validate({"ref": staged.folder, "snapshot-id": there and there.snapshot_id}),
+        )
+        try:
+            library.catalog.commit_table(library, requirements, tuple(updates))
+        except CommitFailedException:
+            return False
+        return True
+
+    def _refused(self, mark: Mark, problem: str) -> InvalidStateError:
+        return InvalidStateError(
+            f"main of {self.table.title} cannot be moved to the branch of checkpoint {mark.checkpoint}: {problem}. "
+            f"Undo that, or {self._give_up(mark)}, and read the epoch again by `cairn rewind`; then clear the task "
+            "that waits for the checkpoint",
+            code="table_changed",
+            table=self.table.title,
+        )
+
+
+_RETENTION = {"max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep"}
+
+
+def _unfit(metadata: Any, name: str, branch: StagedBranch) -> str | None:
+    """Say why `main` cannot be moved to a branch's end."""
+    head, now = int(branch.head), metadata.current_snapshot_id
+    there = metadata.refs.get(name)
+    if str(metadata.table_uuid) != branch.table_id:
+        return "it is another table of the same name"
+    if metadata.snapshot_by_id(head) is None:
+        return f"the branch {name} is gone, and so is its snapshot {head}"
+    if there is not None and there.snapshot_id != head:
+        return f"the branch {name} was written after its stage acknowledged: it is at snapshot {there.snapshot_id}"
+    if str(now or "") == branch.base or head in _history(metadata, now):
+        return None
+    written = []
+    for number in _history(metadata, head):
+        if str(number) == branch.base:
+            break
+        written.append(number)
+    else:
+        written = []  # its beginning has expired, or main had no snapshot: then main is where it was, or has moved
+    if now in written:
+        return None
+    snapshot = metadata.snapshot_by_id(now) if now else None
+    about = f", {snapshot.summary.operation.value}" if snapshot and snapshot.summary else ""
+    return (
+        f"since the stage acknowledged, main has moved from snapshot {branch.base or 'none'} to {now or 'none'}{about}"
+    )
+
+
+def _history(metadata: Any, number: int | None) -> Iterator[int]:
+    """Yield a snapshot and those before it, until one has expired."""
+    while number and (snapshot := metadata.snapshot_by_id(number)):
+        yield number
+        number = snapshot.parent_snapshot_id
+
+
+def _removals(refs: dict[str, Any], beginning: str) -> list[Any]:
+    from pyiceberg.table.update import RemoveSnapshotRefUpdate
+
+    gone = [name for name in refs if re.match(rf"{re.escape(beginning)}(_|\Z)", name)]
+    return [
+        RemoveSnapshotRefUpdate.model_validate({"action": "remove-snapshot-ref", "ref-name": name}) for name in gone
+    ]
+
+
+def _drop(table: OpenIceberg, beginning: str) -> None:
+    """Drop the branches whose names begin so; what another process drops at the same time is dropped too."""
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table.update import AssertTableUUID
+
+    table.refresh()
+    library = table.library
+    if removals := _removals(library.metadata.refs, beginning):
+        uuid = AssertTableUUID(type="assert-table-uuid", uuid=library.metadata.table_uuid)
+        try:
+            library.catalog.commit_table(library, (uuid,), tuple(removals))
+        except CommitFailedException as error:
+            log.info(
+                "Not dropped: branches %s… of %s (%s). The next epoch drops them.", beginning, library.name(), error
+            )

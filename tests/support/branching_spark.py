@@ -1,0 +1,86 @@
+"""A session that stands for a Spark with Iceberg's runtime: what `epoch.branch` says to it pyiceberg does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+class _Conf(dict[str, str]):
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+    def unset(self, name: str) -> None:
+        self.pop(name, None)
+
+
+class _Rows:
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def select(self, *names: str) -> _Rows:
+        return _Rows([{name: row[name] for name in names} for row in self._rows])
+
+    def collect(self) -> list[dict[str, Any]]:
+        return [*self._rows]
+
+
+class BranchingSpark:
+    """The session.
+
+    Args:
+        catalog: Spark's catalog `lake`.
+        before: called before each write, with its name.
+        after: called after it.
+    """
+
+    def __init__(
+        self, catalog: SqlCatalog, before: Callable[[str], object] = str, after: Callable[[str], object] = str
+    ) -> None:
+        self.catalog, self.before, self.after = catalog, before, after
+        self.conf = _Conf({"spark.sql.extensions": EXTENSIONS, "spark.sql.catalog.lake": "SparkCatalog"})
+
+    def sql(self, text: str) -> _Rows:
+        name, said = self._parse(text)
+        table = self.catalog.load_table(name)
+        if text.startswith("DESCRIBE"):
+            return _Rows([{"col_name": "Location", "data_type": table.location().replace("file:///", "file:/")}])
+        if made := re.fullmatch(r"CREATE BRANCH (\w+)( AS OF VERSION (\d+))?", said):
+            self.before("create")
+            table.manage_snapshots().create_branch(int(made[3]), made[1]).commit()
+            self.after("create")
+        elif dropped := re.fullmatch(r"DROP BRANCH (IF EXISTS )?(\w+)", said):
+            self.before("drop")
+            if dropped[2] in table.metadata.refs:
+                table.manage_snapshots().remove_branch(dropped[2]).commit()
+            self.after("drop")
+        else:
+            assert text.startswith("REFRESH"), text
+        return _Rows([])
+
+    def table(self, text: str) -> _Rows:
+        name, _, kind = text.replace("`", "").removeprefix("lake.").rpartition(".")
+        found = self.catalog.load_table(name).inspect
+        return _Rows((found.refs() if kind == "refs" else found.snapshots()).to_pylist())
+
+    def append(self, text: str, rows: Any) -> None:
+        """Do what `INSERT INTO` the branch does."""
+        name, _, branch = text.replace("`", "").removeprefix("lake.").rpartition(".branch_")
+        about = {
+            each.removeprefix("spark.sql.iceberg.snapshot-property."): value
+            for each, value in self.conf.items()
+            if each.startswith("spark.sql.iceberg.snapshot-property.")
+        }
+        self.before("write")
+        self.catalog.load_table(name).append(rows, snapshot_properties=about, branch=branch)
+        self.after("write")
+
+    def _parse(self, text: str) -> tuple[str, str]:
+        found = re.fullmatch(r"(?:REFRESH|DESCRIBE|ALTER) TABLE (?:EXTENDED )?`lake`\.(\S+) ?(.*)", text)
+        assert found, text
+        return found[1].replace("`", ""), found[2]

@@ -1,0 +1,335 @@
+"""A branch becomes `main` once, whoever dies and whatever others do meanwhile (semantics C4; decision 0056).
+
+Real tables of pyiceberg, whose `append(branch=…)` stands for Spark's SQL; `make matrix CELLS=iceberg` has a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from airflow_cairn.checkpoint.errors import CallbackError, InvalidConfigError, InvalidStateError, RetryLaterError
+from airflow_cairn.spark import Epoch, staged_tables
+from airflow_cairn.tables.branches import BranchSink
+from airflow_cairn.tables.declared import IcebergTable
+from tests.real.spark.pipeline import Pipeline
+from tests.support.branching_spark import BranchingSpark
+from tests.support.lake import Iceberg, rows_of
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Branched(Iceberg):
+    """A table that a job writes by branches, with a row of somebody else."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, f"file://{folder}/the lake", partitioned=True)
+        self.foreign(1)
+        self.pipeline = Pipeline(f"file://{folder}/cairn", None)
+
+    def new_sink(self, **options: Any) -> BranchSink:
+        settings = {"type": "sql", **self.properties}
+        table = IcebergTable("lake.sales.orders", conn_id="rest", branch=True, **options)
+        return BranchSink("orders", table, lambda _: settings)
+
+    def begin(self, run_id: str) -> None:
+        self.deliver()
+        self.pipeline.trigger(run_id, hooks=(self.sink,), listeners=(self.sink.name,))
+
+    def run(self, run_id: str, *ids: int, spark: BranchingSpark | None = None, after: Callable[[], Any] = str) -> None:
+        """Do what a try of the stage does: a snapshot for each row."""
+        spark = spark or BranchingSpark(self.catalog)
+        handover = self.pipeline.begin(run_id).handover
+        with Epoch(spark, self.pipeline.store, handover) as epoch:  # type: ignore[arg-type]
+            with epoch.branch("orders") as name:
+                for each in ids:
+                    spark.append(name, rows_of([each]))
+            after()
+
+    def deliver(self) -> None:
+        self.pipeline.coordinator.deliver([self.new_sink()])
+
+    def tidy(self) -> None:
+        table = self.table
+        ends = {each.snapshot_id for each in table.metadata.refs.values()}
+        if old := [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id not in ends]:
+            table.maintenance.expire_snapshots().by_ids(old).commit()
+
+    def branches(self) -> set[str]:
+        return {*self.table.metadata.refs} - {"main"}
+
+    def at(self, snapshot: int) -> None:
+        self.table.manage_snapshots().set_current_snapshot(snapshot).commit()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Branched:
+    return Branched(tmp_path)
+
+
+def once(wanted: str, act: Callable[[], Any]) -> Callable[[str], None]:
+    """Have something happen at the first write of a name."""
+    calls: list[str] = []
+
+    def call(name: str) -> None:
+        if name == wanted and not calls:
+            calls.append(name)
+            act()
+
+    return call
+
+
+def killing() -> None:
+    raise Killed
+
+
+def losing() -> None:
+    raise ConnectionError("reset")
+
+
+@pytest.mark.parametrize("write", ["create", "write"])
+@pytest.mark.parametrize("what", ["before", "after", "lost", "foreign", "expiry"])
+def test_a_driver(place: Branched, write: str, what: str) -> None:
+    """Each write of a driver; what the dead try has left goes with the epoch's commit."""
+    place.begin("a")
+    acts = {"foreign": lambda: place.foreign(9), "expiry": place.tidy, "lost": losing}
+    act = acts.get(what, killing)
+    hook = once(write, act)
+    spark = BranchingSpark(place.catalog, **{"before" if what == "before" else "after": hook})
+    expected = [1, 2, 3]
+    if what == "expiry":
+        place.run("a", 2, 3, spark=spark)
+    else:
+        errors = {"foreign": (RetryLaterError,), "lost": (InvalidStateError, ConnectionError)}
+        with pytest.raises(errors.get(what, (Killed,))):
+            place.run("a", 2, 3, spark=spark)
+        expected += [9] if what == "foreign" else []
+        place.run("a", 2, 3)
+    place.pipeline.complete("a")
+    assert place.rows() == [each for each in expected if each not in (2, 3)], "nothing is visible before the commit"
+    for _ in range(2):
+        place.deliver()
+        assert (place.rows(), place.branches()) == (expected, set())
+    snapshot = place.table.current_snapshot()
+    assert snapshot.summary["cairn.checkpoint"] == str(place.pipeline.coordinator.head().completed[-1].id)
+
+
+@pytest.mark.parametrize("write", [1, 2], ids=["fast-forward", "drop"])
+@pytest.mark.parametrize("what", ["before", "after", "lost", "two", "expiry"])
+def test_a_listener(place: Branched, monkeypatch: pytest.MonkeyPatch, write: int, what: str) -> None:
+    """Each write of the commit. A branch that a driver of a dead try makes late is dropped by the second."""
+    place.begin("a")
+    place.run("a", 2, 3)
+    place.pipeline.complete("a")
+    commit = SqlCatalog.commit_table
+    calls = []
+    main = place.table.metadata.current_snapshot_id
+    prefix = next(iter(place.branches())).rsplit("_", 3)[0]
+
+    def others(catalog: Any, *given: Any) -> Any:
+        calls.append(1)
+        here = len(calls) == write
+        if here and what == "before":
+            raise Killed
+        if here and what == "two":
+            place.deliver()
+        if here and what == "expiry":
+            place.tidy()
+        found = commit(catalog, *given)
+        if len(calls) == 1 and write == 2:
+            place.table.manage_snapshots().create_branch(main, f"{prefix}_late_late_routes").commit()
+        if here and what in ("after", "lost"):
+            raise Killed if what == "after" else ConnectionError("reset")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "commit_table", others)
+        try:
+            place.deliver()
+        except (Killed, CallbackError):
+            assert what in ("before", "after", "lost")
+    assert len(calls) >= write
+    for _ in range(2):
+        place.tidy()
+        place.deliver()
+        assert (place.rows(), place.branches()) == ([1, 2, 3], set())
+
+
+@pytest.mark.parametrize(
+    "what", ["foreign", "foreign_at_once", "rolled back", "written", "dropped", "gone", "other table", "two stages"]
+)
+def test_what_keeps_main_where_it_is(place: Branched, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """The notice stays, with its reason and its command; where others undo what they did it is made."""
+    first = place.table.metadata.current_snapshot_id
+    place.foreign(4)
+    place.begin("a")
+    base = place.table.metadata.current_snapshot_id
+    place.run("a", 2, 3)
+    place.pipeline.complete("a")
+    [branch] = place.branches()
+    head = place.table.metadata.refs[branch].snapshot_id
+    undo: Callable[[], Any] = lambda: place.at(base)  # noqa: E731
+    why = "main has moved from snapshot"
+    if what == "foreign":
+        place.foreign(9)
+    elif what == "foreign_at_once":
+        hook = once("", lambda: place.foreign(9))
+        commit = SqlCatalog.commit_table
+
+        def others(catalog: Any, *given: Any) -> Any:
+            if len(given[1]) > 1:
+                hook("")
+            return commit(catalog, *given)
+
+        monkeypatch.setattr(SqlCatalog, "commit_table", others)
+    elif what == "rolled back":
+        place.at(first)
+    elif what == "written":
+        place.table.append(rows_of([9]), branch=branch)
+        why = "was written after its stage acknowledged"
+        undo = lambda: place.table.manage_snapshots().remove_branch(branch).create_branch(head, branch).commit()  # noqa: E731
+    elif what == "dropped":
+        place.table.manage_snapshots().remove_branch(branch).commit()
+        place.deliver()
+        assert place.rows() == [1, 2, 3, 4], "its snapshot is there"
+        return
+    elif what == "gone":
+        place.table.manage_snapshots().remove_branch(branch).commit()
+        place.tidy()
+        why = "is gone, and so is its snapshot"
+    elif what == "other table":
+        place.drop()
+        place.create()
+        why = "another table of the same name"
+    else:
+        notices = BranchSink._staged
+        monkeypatch.setattr(BranchSink, "_staged", lambda sink, notice: notices(sink, notice) * 2)
+        why = "2 stages of one epoch have each written a branch"
+    before = place.rows()
+    for _ in range(2):
+        with pytest.raises(CallbackError, match=rf"{why}.*cairn forget-listener flights table.orders --checkpoint 1"):
+            place.deliver()
+    assert place.rows() == (sorted([*before, 9]) if what == "foreign_at_once" else before)
+    monkeypatch.undo()
+    if what in ("gone", "other table"):
+        return
+    if what != "two stages":
+        undo()
+    place.deliver()
+    assert (place.rows(), place.branches()) == ([1, 2, 3, 4], set())
+
+
+@pytest.mark.parametrize("there", ["at its end", "beyond", "between"])
+def test_somebody_has_moved_main_to_the_branch(place: Branched, there: str) -> None:
+    place.begin("a")
+    place.run("a", 2, 3)
+    place.pipeline.complete("a")
+    [branch] = place.branches()
+    head = place.table.snapshot_by_id(place.table.metadata.refs[branch].snapshot_id)
+    place.at(head.parent_snapshot_id if there == "between" else head.snapshot_id)
+    if there == "beyond":
+        place.foreign(9)
+    place.deliver()
+    assert (place.rows(), place.branches()) == ([1, 2, 3, *([9] if there == "beyond" else [])], set())
+    place.at(head.snapshot_id)
+    place.deliver()
+    assert place.rows() == [1, 2, 3], "it is marked"
+
+
+def test_an_epoch_is_overtaken_once(place: Branched) -> None:
+    place.begin("a")
+    with pytest.raises(RetryLaterError, match="its next try begins with what is there now"):
+        place.run("a", 2, after=lambda: place.foreign(8))
+    assert [*place.branches()] == [each for each in place.branches() if each.endswith("_overtaken")]
+    with pytest.raises(InvalidStateError, match=r"did so before in this epoch\. Have them wait"):
+        place.run("a", 2, after=lambda: place.foreign(9))
+    assert place.rows() == [1, 8, 9]
+
+
+def test_an_epoch_after_another(place: Branched) -> None:
+    """What is owed is committed before the next branch is made; a branch that nobody will commit goes then."""
+    place.begin("a")
+    place.run("a", 2)
+    place.pipeline.complete("a")
+    [late] = place.branches()
+    place.begin("b")
+    assert place.rows() == [1, 2]
+    place.table.manage_snapshots().create_branch(place.table.metadata.current_snapshot_id, late).commit()
+    place.run("b")
+    assert place.branches() == {late}, "a branch without a change is dropped at once"
+    place.pipeline.complete("b")
+    place.begin("c")
+    assert (place.rows(), place.branches()) == ([1, 2], {late})
+    place.run("c", 3)
+    place.pipeline.complete("c")
+    place.deliver()
+    assert place.rows() == [1, 2, 3]
+
+
+def other_table(place: Branched) -> None:
+    place.drop()
+    place.catalog.create_table("sales.orders", rows_of([1]).schema, location=f"{place.url}/elsewhere")
+
+
+def other_stage(place: Branched) -> None:
+    name = f"{place.described.staging}_x_y_report"
+    place.table.manage_snapshots().create_branch(place.table.metadata.current_snapshot_id, name).commit()
+
+
+@pytest.mark.parametrize(
+    ("conf", "act", "name", "why"),
+    [
+        ({"spark.sql.extensions": ""}, str, "orders", "this Spark has no Iceberg: epoch.branch needs its runtime"),
+        ({"spark.sql.catalog.lake": ""}, str, "orders", "this Spark has no catalog 'lake'. Give the stage conf="),
+        ({}, str, "x", "the group has no table 'x'"),
+        ({}, Branched.drop, "orders", r"Spark does not find lake\.sales\.orders"),
+        ({}, other_table, "orders", "is another table for Spark than for the group's connection: it lies in"),
+        ({}, other_stage, "orders", "another stage of this epoch has made a branch"),
+    ],
+)
+def test_what_is_refused_in_the_driver(
+    place: Branched, conf: dict[str, str], act: Callable[[Branched], Any], name: str, why: str
+) -> None:
+    place.begin("a")
+    handover = place.pipeline.begin("a").handover
+    place.described = staged_tables.described(place.pipeline.coordinator.files, handover, "orders")
+    spark = BranchingSpark(place.catalog)
+    spark.conf.update(conf)
+    act(place)
+    epoch = Epoch(spark, place.pipeline.store, handover)  # type: ignore[arg-type]
+    with pytest.raises(InvalidStateError, match=why), epoch, epoch.branch(name):
+        pass
+
+
+def test_a_table_has_one_block_and_no_other_way(place: Branched) -> None:
+    place.begin("a")
+    handover = place.pipeline.begin("a").handover
+    with Epoch(BranchingSpark(place.catalog), place.pipeline.store, handover) as epoch:  # type: ignore[arg-type]
+        with epoch.branch("orders"):
+            pass
+        with pytest.raises(InvalidStateError, match="'orders' was made before in this epoch"), epoch.branch("orders"):
+            pass
+        with pytest.raises(InvalidStateError, match=r"is written by branches: use epoch\.branch\('orders'\)"):
+            epoch.table("orders")
+    assert place.branches() == set()
+
+
+@pytest.mark.parametrize("option", ["read", "create"])
+def test_what_is_refused_where_the_dag_is_parsed(option: str) -> None:
+    with pytest.raises(InvalidConfigError, match="exists, and the stage's own Spark reads it: leave read and create"):
+        IcebergTable("a.b.c", branch=True, **{option: True})  # type: ignore[arg-type]
+
+
+def test_a_table_that_never_rests(place: Branched, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.begin("a")
+    place.run("a", 2)
+    place.pipeline.complete("a")
+    monkeypatch.setattr(BranchSink, "_forward", lambda *_: False)
+    with pytest.raises(CallbackError, match="the next task tries again"):
+        place.deliver()
