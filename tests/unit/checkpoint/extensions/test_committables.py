@@ -75,6 +75,14 @@ def test_what_completes_is_handed_over_to_be_committed(world: World, ear: Ear) -
     world.audit("a")
 
 
+def test_it_says_for_whom_it_waits_with_nothing_before(world: World, ear: Ear) -> None:  # semantics C4
+    for epoch in ("a", "b"):
+        trigger_told(world, epoch, "warehouse", "mail")
+        run(world, epoch)
+    world.coordinator().deliver([ear])
+    assert [each.waiting for each in ear.heard] == [{"warehouse", "mail"}, {"warehouse"}]
+
+
 def test_it_is_part_of_the_checkpoint(world: World) -> None:  # semantics C4, C5
     trigger_told(world, "a")
     run(world, "a")

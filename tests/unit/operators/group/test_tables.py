@@ -37,6 +37,19 @@ def test_a_table_is_a_hook_and_a_listener() -> None:
     assert wait.listeners == trigger.listeners
 
 
+def test_tables_of_one_catalog_know_each_other() -> None:
+    names = {
+        **{name: IcebergTable(f"lake.sales.{name}", conn_id="rest") for name in ("a", "b")},
+        "other": IcebergTable("other.sales.c", conn_id="rest"),
+        "merged": IcebergTable("lake.sales.d", conn_id="rest", branch=True),
+        "events": DeltaTable("s3://lake/events"),
+    }
+    sinks = {each.name: each for each in table_access.sinks_of(names, timedelta(hours=1))}
+    beside = {name: [other.name for other in each.beside] for name, each in sinks.items() if each.beside}
+    assert beside == {"table.a": ["table.b"], "table.b": ["table.a"]}
+    assert [name for name, each in sinks.items() if each.reads] == ["table.merged"], "what is owed comes first"
+
+
 def test_a_sink_has_no_longer_than_its_checkpoint() -> None:
     with (
         DAG("flights", schedule=None) as dag,
