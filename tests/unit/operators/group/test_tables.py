@@ -38,7 +38,7 @@ def test_a_table_is_a_hook_and_a_listener() -> None:
 
 
 def test_tables_of_one_catalog_know_each_other() -> None:
-    names = {
+    names: dict[str, Any] = {
         **{name: IcebergTable(f"lake.sales.{name}", conn_id="rest") for name in ("a", "b")},
         "other": IcebergTable("other.sales.c", conn_id="rest"),
         "merged": IcebergTable("lake.sales.d", conn_id="rest", branch=True),
