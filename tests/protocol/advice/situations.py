@@ -140,7 +140,7 @@ def its_history_is_forgotten(scene: Scene) -> Run:
         scene.patch.setattr(module, "MAX_HISTORY", MAX_UNFINISHED + 4)  # and not a hundred runs
     failed = a_stage_fails(scene)
     scene.drives.clear()
-    for number in range(history.MAX_HISTORY + 2):
+    for number in range(head.MAX_HISTORY + 2):
         assert scene.healed(scene.start(f"later-{number}"))
     return failed
 
