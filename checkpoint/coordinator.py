@@ -142,6 +142,10 @@ class Coordinator(UseCase):
         """Read the job's head; empty for a job that never ran."""
         return self._heads.load()
 
+    def known_head(self) -> Head:
+        """Give the head as this process has seen it last, without a request; read it if it has seen none."""
+        return self._heads.known or self._heads.load()
+
     def observe(self, look: Callable[[Head], R]) -> R:
         """Call `look` on the head, and again if the head changed during the call; see `HeadStore.observe`."""
         return self._heads.observe(lambda head, _now_ms: look(head))
@@ -190,6 +194,7 @@ class Coordinator(UseCase):
         state_of: StateOf = always_running,
         timeout_ms: int | None = None,
         program: Program | None = None,
+        after_success: bool = False,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(
@@ -205,6 +210,7 @@ class Coordinator(UseCase):
                 state_of,
                 timeout_ms,
                 program,
+                after_success,
             )
         )
 

@@ -405,7 +405,7 @@ class CheckpointSensor(BaseSensorOperator):
             tell_listeners(coordinator, self.listeners)
         finally:
             outcome.clean(coordinator)
-        head = coordinator.head()
+        head = coordinator.known_head()
         entry, latest = head.ended_by_id(completed.checkpoint), head.latest_completed()
         self._ended_with = (coordinator, entry)
         if entry is not None:

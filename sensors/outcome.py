@@ -58,7 +58,7 @@ def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) 
         completed: the epoch, and its checkpoint.
         run_id: the DAG run's id.
     """
-    head = coordinator.head()
+    head = coordinator.known_head()
     entry, held = head.ended_by_id(completed.checkpoint), head.completed_by_id(completed.checkpoint)
     facts: dict[str, Any] = {"job": coordinator.job, "checkpoint": completed.checkpoint, "epoch": completed.epoch}
     if entry is None:
@@ -137,7 +137,7 @@ def next_step_of(coordinator: Coordinator, storage: StorageUri, ended: Failed) -
 def clean(coordinator: Coordinator) -> None:
     """Delete files that nothing refers to; the checkpoint is complete, so errors fail no task (C3, W7)."""
     try:
-        report = coordinator.clean()
+        report = coordinator.clean(spares_looks=True)
     except Exception:
         log.exception("Cleaning failed; the next completed checkpoint cleans again")
         return

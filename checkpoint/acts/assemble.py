@@ -7,9 +7,10 @@ out the same stages write equal bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
+from types import MappingProxyType
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
 from ..documents import layout
@@ -42,10 +43,18 @@ class Assembler:
         files: the job's files.
         document: of the pending checkpoint.
         left_out: stages that it completes without (semantics B3, F6), with all their downstream stages.
+        found: acknowledgements that were read already, by stage.
     """
 
-    def __init__(self, files: JobFiles, document: PendingDocument, left_out: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        files: JobFiles,
+        document: PendingDocument,
+        left_out: Collection[str] = (),
+        found: Mapping[str, AckDocument] = MappingProxyType({}),
+    ) -> None:
         self._files = files
+        self._found = found
         self._document = document
         self._expected = {spec.uid: spec for spec in document.stages}
         self._left_out = LeftOut(files, document, left_out)
@@ -113,7 +122,7 @@ class Assembler:
     def _ack_of(self, uid: str) -> AckDocument:
         execution = self._document.executions[uid]
         try:
-            ack = acks.read_ack(self._files, uid, execution, self._document.epoch)
+            ack = self._found.get(uid) or acks.read_ack(self._files, uid, execution, self._document.epoch)
         except GoneError as error:
             raise CheckpointNotReadyError(
                 "the checkpoint cannot complete yet: a stage has not acknowledged. Wait until its progress says ready",
@@ -156,7 +165,7 @@ class Assembler:
             self._size_bytes += handle.size_bytes
 
     def _lines(self) -> Iterator[Line]:
-        """Yield the metadata's lines, with only one acknowledgement and one of its parts in memory at a time."""
+        """Yield the metadata's lines, with one acknowledgement and one of its parts in memory at a time."""
         document = self._document
         yield MetadataHeader(
             job=document.job,

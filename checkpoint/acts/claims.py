@@ -81,6 +81,8 @@ class ClaimRequest:
     """Timeout of an attempt that this try opens, as the DAG file has it now; None: as in the attempt before."""
     program: Program | None = None
     """Outputs of a program that knows nothing of Cairn, as the DAG declares them now; None: the driver acknowledges."""
+    after_success: bool = False
+    """The tasks of all stages before this one have succeeded, by Airflow's trigger rules: no decline is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,9 @@ class Claims(UseCase):
 
     def _unready(self, request: ClaimRequest, current: _Current) -> Cancelled | UpstreamsNotReady | LostInputs | None:
         """Say why the stage may not begin; None if it may."""
-        cancelled = settle.pass_on(self._files, current.document, request.stage)
+        cancelled = None
+        if not request.after_success:
+            cancelled = settle.pass_on(self._files, current.document, request.stage)
         if cancelled is not None:
             return cancelled
         self._check_hooks(current.document, request.stage)

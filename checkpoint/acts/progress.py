@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
+from ...storage.errors import DocumentError, GoneError
 from ...storage.records import dataclass
 from ..answers import EpochCompleted, Failed, Progress, Ready, Waiting, failed
+from ..documents.acknowledgement import AckDocument
 from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, InterventionKind, PendingEntry, Stopped
 from ..documents.head import Head
@@ -33,8 +35,8 @@ NO_ATTEMPT = (
 
 
 ASKED_BY_NAME = 6
-"""Stages whose markers are asked for one by one, again if the head is outdated or one is missing: on S3 a listing costs
-as much as twelve such questions."""
+"""Stages whose markers are asked for one by one, again if the head is outdated: on S3 a listing costs as much as twelve
+such questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +194,12 @@ class CheckpointProgress(UseCase):
         So the checkpoint completes before the task that waits for it has started. That task settles all other cases:
         stages left out, declines, an overtaken epoch. If this process dies, that task completes the checkpoint, too.
 
-        Begins with the head that this process has read last. A stage that another one reads from costs nothing then,
-        for the latter acknowledges later. Of the other stages that nothing reads from, up to `ASKED_BY_NAME` are asked
-        one by one, until one has not acknowledged. Completing reads all acknowledgements anyway, and finds any other
-        that is missing. Where there are more, or stages wait for no upstream (B2) or may be left out, the markers are
-        listed, once for each checkpoint that is an execution's home.
+        Begins with the head that this process has read last; by an outdated one nothing completes, for the swap fails,
+        and what only the newest shows is left to the waiting task. A stage that another one reads from costs nothing
+        then, for the latter acknowledges later. Of the other stages that nothing reads from, up to `ASKED_BY_NAME` have
+        their acknowledgements read, until one is missing; completing does not read them again. Where there are more, or
+        stages wait for no upstream (B2) or may be left out, the markers are listed, once for each checkpoint that is an
+        execution's home.
 
         Returns:
             The checkpoint that completed the epoch, by this call or another. None where the waiting task has to settle
@@ -215,10 +218,11 @@ class CheckpointProgress(UseCase):
                 return Decision(completed, changed(head, settled))
             entry = place.entry
             document = self._documents.of(entry)
-            if _is_read(document, stage) or not self._may_be_whole(entry, document, stage):
+            found = self._acks_if_last(entry, document, stage) if read_of != entry.token else read
+            if found is None:
                 return Decision(None, changed(head, settled))
             try:
-                finished = settle.complete(self._files, settled, entry, now_ms, document, self._job.known)
+                finished = settle.complete(self._files, settled, entry, now_ms, document, self._job.known, found)
             except CheckpointNotReadyError:
                 return Decision(None, changed(head, settled))
             ended = finished.ended_by_id(entry.id)
@@ -227,23 +231,42 @@ class CheckpointProgress(UseCase):
 
         # Documents never change. If another attempt has begun in which the stage is the last, the waiting task sees it.
         known = self._heads.known
-        document = self._documents.readable(known.pending_of_epoch(epoch)) if known is not None else None
-        if document is not None and _is_read(document, stage):
-            return None
+        entry = known.pending_of_epoch(epoch) if known is not None else None
+        document = self._documents.readable(entry)
+        read: dict[str, AckDocument] | None = None
+        read_of = ""
+        if entry is not None and document is not None:
+            read, read_of = self._acks_if_last(entry, document, stage), entry.token
+            if read is None:
+                return None
         checkpoint = self._heads.update(decide, known=True)[1]
         return None if checkpoint is None else EpochCompleted(epoch, checkpoint)
 
-    def _may_be_whole(self, entry: PendingEntry, document: PendingDocument, stage: str) -> bool:
-        """Tell whether no stage is known to be missing; surely whole only where the markers were listed."""
+    def _acks_if_last(
+        self, entry: PendingEntry, document: PendingDocument, stage: str
+    ) -> dict[str, AckDocument] | None:
+        """Read the acknowledgements of the other stages that nothing reads from; None if the stage is not the last.
+
+        Empty where the markers were listed instead.
+        """
+        if _is_read(document, stage):
+            return None
         limits = document.limits
         read = {uid for each in document.stages for uid in each.upstream}
         others = document.executions.keys() - read - {stage}
+        found: dict[str, AckDocument] = {}
         if limits.at_least_once or limits.leave_out is not None or len(others) > ASKED_BY_NAME:
-            seen = settle.look(self._files, entry, document)
-            whole = seen.acknowledged >= document.executions.keys()
+            if not settle.look(self._files, entry, document).acknowledged >= document.executions.keys():
+                return None
         else:
-            whole = all(acks.has_acknowledged(self._files, uid, document.executions[uid]) for uid in sorted(others))
-        return whole and not attempt_documents.hooks_missing(self._files, document.hooks)
+            for uid in sorted(others):
+                try:
+                    found[uid] = acks.read_ack(self._files, uid, document.executions[uid], document.epoch)
+                except GoneError:
+                    return None
+                except DocumentError:
+                    break  # completing finds it broken, too, and ends the attempt
+        return None if attempt_documents.hooks_missing(self._files, document.hooks) else found
 
     def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:
         """Give the outcome of a checkpoint that is not pending; `epoch` is known if this call has seen it pending."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from ...storage.errors import DocumentError, GoneError
 from ..answers import Cancelled
-from ..documents.acknowledgement import DeclineDocument
+from ..documents.acknowledgement import AckDocument, DeclineDocument
 from ..documents.attempt import Execution, PendingDocument
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
@@ -35,6 +36,7 @@ def complete(
     now_ms: int,
     document: PendingDocument | None = None,
     known: LastSeen | None = None,
+    found: Mapping[str, AckDocument] = MappingProxyType({}),
 ) -> Head:
     """Give the head in which the checkpoint has completed or, where it cannot, has been aborted.
 
@@ -45,6 +47,7 @@ def complete(
         now_ms: the time, milliseconds since 1970 UTC.
         document: the checkpoint's document, if the caller has read it.
         known: records what was read and written, for a caller that cleans next.
+        found: acknowledgements that the caller has read, by stage.
     """
     late = transitions.why_overtaken(head, entry)
     if late is not None:
@@ -53,7 +56,7 @@ def complete(
     without = _without(files, head, entry, document, now_ms)
     done = entry.stages - len(without.stages)
     try:
-        assembler = Assembler(files, document, without.stages)
+        assembler = Assembler(files, document, without.stages, found)
         made = assembler.write()
     except FinalizeError as error:
         ending = Ending(Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), acks=done)

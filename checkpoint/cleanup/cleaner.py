@@ -190,6 +190,10 @@ MAX_SLICES = 1_000
 """Maximum number of slices that one cleaning checks: a page of a listing."""
 
 
+LOOK_EVERY = 10
+"""Checkpoint ids after which a cleaning looks for uploads although no attempt has failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class CleanReport:
     """Result of one cleaning."""
@@ -237,7 +241,9 @@ class Cleaner(UseCase):
         uploads = tuple(self._dead_uploads(head, live, compacted))
         return Leftovers(dead, uploads, tuple(foreign), {**live.unknown, **compacted.broken})
 
-    def clean(self, on_progress: Callable[[FilesProgress], None] = lambda _: None) -> CleanReport:
+    def clean(
+        self, on_progress: Callable[[FilesProgress], None] = lambda _: None, *, spares_looks: bool = False
+    ) -> CleanReport:
         """Delete all dead files of the job's checkpoints and dead lists of epochs' input, and abort dead uploads.
 
         If the metadata of a retained checkpoint is gone or broken, its references are unknown: then its folder and all
@@ -245,6 +251,8 @@ class Cleaner(UseCase):
 
         Args:
             on_progress: called after each `AT_ONCE` files.
+            spares_looks: look for uploads, which drivers leave that die, only after a failed attempt and at every tenth
+                id: for a caller that cleans after each checkpoint.
 
         Raises:
             GoneError: the document of a pending attempt is gone; nothing was deleted.
@@ -264,7 +272,9 @@ class Cleaner(UseCase):
             bytes_done += sum(found.size_bytes for found in part)
             if part:
                 on_progress(FilesProgress(len(dead), start + len(part), size_bytes, bytes_done))
-        aborted, unaborted = self._abort_uploads(head, live, compacted)
+        aborted, unaborted = 0, list[DeleteFailure]()
+        if not spares_looks or _may_have_left_uploads(head):
+            aborted, unaborted = self._abort_uploads(head, live, compacted)
         unreadable = {**live.unknown, **compacted.broken}
         unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in unreadable.items()]
         return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))
@@ -366,6 +376,15 @@ class Cleaner(UseCase):
             handed_out = checkpoint is not None and checkpoint < head.next_id
             if handed_out and not live.holds(key) and not compacted.holds(key):
                 yield upload
+
+
+def _may_have_left_uploads(head: Head) -> bool:
+    """Tell whether an attempt has failed since the checkpoint before the newest, or an id was the tenth."""
+    if len(head.completed) < 2:
+        return True
+    before, newest = head.completed[-2].id, head.completed[-1].id
+    tenth = before // LOOK_EVERY != newest // LOOK_EVERY
+    return tenth or any(each.id > before and each.status is Status.FAILED for each in head.history)
 
 
 # Live compactions: those that may still be adopted (semantics K7).

@@ -94,6 +94,11 @@ def upstreams_to_look_at(task: StageOperator) -> dict[str, TaskRef]:
     return _refs(skippable_upstreams(_stages_of_job(task), task.task_id))
 
 
+def runs_after_success(task: StageOperator) -> bool:
+    """Return whether Airflow starts a stage's task only once the tasks of all stages before it have succeeded."""
+    return scope_of(task.task_group) is not None and not upstreams_to_look_at(task)
+
+
 def _refs(stages: Iterable[StageTask]) -> dict[str, TaskRef]:
     return {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in stages}
 

@@ -31,7 +31,7 @@ from ...tasks.job_settings import JobSettings
 from ...tasks.messages import already_completed, already_failed, skipping
 from ...tasks.stage_states import acknowledge_for
 from ..graph.declaration import StageOperator
-from ..graph.run_tasks import config_of, upstreams_to_look_at, where_of
+from ..graph.run_tasks import config_of, runs_after_success, upstreams_to_look_at, where_of
 from .drivers import StageDrivers
 from .outcome import left_out
 from .overtaken_epoch import (
@@ -155,6 +155,7 @@ class StageClaim:
             state_of=lambda owner: state_of_run(ti, owner),
             timeout_ms=None if config is None else config.timeout_ms,
             program=program(self.operator),
+            after_success=runs_after_success(self.operator),
         )
 
     def _unclaimed_now(self) -> Collection[str]:

@@ -79,7 +79,7 @@ def test_the_tables_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None
     head = job.coordinator.head()
     (entry,) = head.completed
     published = replace(head, completed=(replace(entry, tables={"totals": "b", "league": "a"}),))
-    monkeypatch.setattr(Coordinator, "head", lambda self: published)
+    monkeypatch.setattr(Coordinator, "known_head", lambda self: published)
     here = at()
     sensor(job).execute(here)
     assert sent(here)["flights"]["tables"] == ["league", "totals"]

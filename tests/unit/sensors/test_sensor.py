@@ -267,7 +267,7 @@ def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.Monke
 def test_cleaning_never_fails_the_task(job: Job, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
     """semantics C3: the checkpoint is complete, whatever becomes of the old files."""
 
-    def broken(self: Cleaner) -> CleanReport:
+    def broken(self: Cleaner, **options: object) -> CleanReport:
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(Cleaner, "clean", broken)

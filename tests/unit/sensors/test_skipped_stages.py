@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.operators.graph.exchange import Exchange
+from airflow_cairn.operators.graph.run_tasks import runs_after_success
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.spark.acknowledging import acknowledge_skipped
 from tests.support.airflow_fixtures import DagFile
@@ -76,6 +77,15 @@ class Run:
         """Give the pending attempt's executions."""
         (entry,) = self.job.coordinator.head().pending
         return attempt_documents.read(self.job.coordinator.files, entry).executions
+
+
+def test_a_stage_looks_for_declines_only_where_one_before_it_may_not_have_succeeded(job: Job) -> None:  # semantics B4
+    run = Run(job)
+    tasks: list[Any] = [run.dag.get_task(f"epoch.{name}") for name in "bc"]
+    assert [runs_after_success(task) for task in tasks] == [True, False]
+    with DAG("alone", schedule=None):
+        outside = SparkEpochOperator(task_id="s", application="s.py", storage=job.storage, job="flights")
+    assert not runs_after_success(outside), "what is before it is not known"
 
 
 @pytest.fixture

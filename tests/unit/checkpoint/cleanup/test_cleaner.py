@@ -11,7 +11,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import ForbiddenError, GoneError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.world.world import JOB, TIMEOUT, World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, WrappedStore
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
 
 Change = Callable[[World], object]
 
@@ -113,6 +113,22 @@ def test_uploads_that_may_not_be_listed_fail_nothing(world: World) -> None:  # s
     world.run_epoch("a")
     (failure,) = world.coordinator(Forbids(world.store)).clean().failures
     assert "no right to list uploads" in failure.reason
+
+
+def test_a_cleaning_that_spares_looks_finds_uploads_later(world: World) -> None:  # semantics W7
+    def looks(*epochs: str) -> list[bool]:
+        found = []
+        for epoch in epochs:
+            world.run_epoch(epoch)
+            store = RecordingStore(world.store)
+            world.coordinator(store).clean(spares_looks=True)
+            found.append("uploads" in store.requests)
+        return found
+
+    assert looks("a", "b", "c") == [True, False, False], "what came before the first is not known"
+    world.trigger("d")
+    world.coordinator().abort(4, Reason.JOB_FAILURE, "by hand")
+    assert looks("d", "e", "f", "g", "h", "i") == [True, False, False, False, False, True], "4 has failed; 10 is one"
 
 
 @pytest.mark.parametrize("damage", ["gone", "broken"])

@@ -21,6 +21,7 @@ from tests.support.narrowing import known
 from tests.support.world.early import EarlyWorld
 from tests.support.world.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
 from tests.support.world.world import CONFIG, STAGES, World
+from tests.support.wrapped_stores import RecordingStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,15 @@ def test_who_reads_from_a_stage_that_declined_submits_nothing(world: World, stag
     found = known(acks.read_decline(world.files, stage, pending.executions[stage]))
     assert found.reason is Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
     assert "clean" in found.detail
+
+
+def test_behind_tasks_that_have_succeeded_no_decline_is_looked_for(world: World) -> None:  # semantics B4
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    store = RecordingStore(world.store)
+    begun = world.coordinator(store).begin("a", "routes", world.new_claimant(), after_success=True)
+    assert isinstance(begun, Submit)
+    assert store.requests == {"get": 2, "create": 1}, "the head twice, the handover"
 
 
 def test_the_cause_is_the_stage_that_declined_by_itself(world: World) -> None:  # semantics B4, D1
