@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from ..checkpoint.documents.staged_tables import PREFIX, StagedBranch, StagedRow
 from ..checkpoint.errors import InvalidStateError, RetryLaterError
 from ..checkpoint.masking import one_line
 from ..checkpoint.store.job_files import JobFiles
+from ..storage.records import dataclass
 from .execution.fence import Fence
 from .output.before_snapshot import BeforeSnapshot
 from .staged_tables import described, owner_of

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..checkpoint.errors import CheckpointError
+from ..storage.records import dataclass
 from .contract import Change, Mark, NewTable, OpenTable, OvertakenError
 from .iceberg import OpenIceberg
 
