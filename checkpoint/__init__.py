@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .extensions.committables import Committable as Committable
     from .extensions.contracts import CheckpointListener as CheckpointListener
     from .extensions.contracts import MasterHook as MasterHook
+    from .extensions.contracts import RewindNotice as RewindNotice
     from .reasons import RequestKind as RequestKind
     from .savepoints.disposal import HistoryRule as HistoryRule
     from .savepoints.savepoint_request import SavepointRequest as SavepointRequest
@@ -84,6 +85,7 @@ _WHERE = {
     "InvalidStateError": ".errors",
     "InvariantError": ".documents.head",
     "MasterHook": ".extensions.contracts",
+    "RewindNotice": ".extensions.contracts",
     "NoCheckpointError": ".errors",
     "NoRestart": ".config",
     "NoSavepointError": ".errors",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,25 +11,13 @@ from ..checkpoint import Coordinator
 from ..checkpoint.documents.entries import CompletedEntry, Notice
 from ..checkpoint.documents.head import Head, run_of_head
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.documents.metadata import HookLine, StageLine
-from ..checkpoint.documents.staged_tables import (
-    BRANCH,
-    PREFIX,
-    Format,
-    Mode,
-    TableDescription,
-    description_of,
-    staged_of,
-)
-from ..checkpoint.errors import DocumentError, InvalidConfigError
+from ..checkpoint.documents.staged_tables import BRANCH
+from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.rules.admission import describe_owner
 from ..checkpoint.rules.rewinds import Rewound
 from ..checkpoint.savepoints.savepoint_request import ImportOptions, OpenFolder, Started, StartPlan
-from ..checkpoint.store import metadata_file
-from ..checkpoint.store.job_files import JobFiles
-from ..checkpoint.views import wording
+from ..checkpoint.views import table_changes, wording
 from ..storage import ensure_probed
-from ..storage.errors import GoneError
 from ..storage.port import ObjectStore
 from .output import text
 from .output.text import ProgressLine, ask
@@ -172,7 +159,7 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
         Lines and JSON document of the result.
     """
     head = coordinator.head()
-    changes = _changes_of_tables(coordinator.files, head, options.to)
+    changes = table_changes.changes(coordinator.files, head, options.to)
     if options.yes:
         found = coordinator.rewind(options.to, abort_pending=options.abort_pending)
         lines = [*_rewind_plan(head, found, changes), *_rewound(found)]
@@ -188,78 +175,6 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
     return lines, _rewind_document(coordinator.job, found, changes)
 
 
-def _changes_of_tables(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
-    """Give what each later checkpoint has done to tables outside of the storage; a rewind takes none of it back.
-
-    A commit that is still owed, or was made and not noted, has the command that gives it up: after the rewind the next
-    task would make it, and the checkpoint's rows would be there beside those of its epoch's next run.
-    """
-    found: list[dict[str, Any]] = []
-    appended: set[str] = set()
-    none = {"roll_back": None, "only_if": None, "give_up": None}
-    for entry in (each for each in head.completed if each.id > to):
-        owed = {
-            name.removeprefix(PREFIX): f"cairn forget-listener {head.job} {name} --checkpoint {entry.id} --yes "
-            f"{files.storage_option}"
-            for each in head.notices
-            if each.checkpoint == entry.id
-            for name in each.listeners
-            if name.startswith(PREFIX)
-        }
-        try:
-            lines = tuple(metadata_file.read(files, entry.metadata))
-            staged = [
-                (name.removeprefix(PREFIX), staged_of(value, where=name))
-                for line in lines
-                if isinstance(line, StageLine)
-                for name, value in sorted(line.committables.items())
-                if name.startswith(PREFIX)
-            ]
-            tables = {
-                line.answer.name.removeprefix(PREFIX): description_of(line.answer.value, where=line.answer.name)
-                for line in lines
-                if isinstance(line, HookLine) and line.answer.name.startswith(PREFIX)
-            }
-        except (GoneError, DocumentError):
-            unknown = {"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None, **none}
-            found += [{**unknown, "table": name, "give_up": owed[name]} for name in sorted(owed)] or [unknown]
-            continue
-        for name, mode in sorted({(name, rows.way) for name, rows in staged if rows.changes}):
-            count = sum(rows.rows for of, rows in staged if (of, rows.way) == (name, mode))
-            change = {"checkpoint": entry.id, "table": name, "mode": mode, "rows": count, **none}
-            change["give_up"] = owed.get(name)
-            if mode in (Mode.APPEND.value, BRANCH) and name not in appended and name in tables and tables[name].format:
-                appended.add(name)
-                change["roll_back"], change["only_if"] = _roll_back(tables[name], entry.id)
-            found.append(change)
-    return found
-
-
-def _roll_back(table: TableDescription, checkpoint: int) -> tuple[str, str]:
-    """Give the statement by which a person takes back a checkpoint and all after it, and what has to hold for it.
-
-    The version is that of the trigger. A commit of an earlier checkpoint that came later fails the condition.
-    """
-    name = table.name
-    if table.format is Format.POSTGRES:
-        return "", f"{name} keeps no versions: delete the rows by hand"
-    ours = f"names cairn.checkpoint {checkpoint} or a later one of this job"
-    if table.format is Format.DELTA:
-        # Version 0 has created the table. Spark knows S3 by the scheme s3a.
-        after, there = table.version if table.table_id else "0", f"DeltaTable('{name}').history() of deltalake"
-        url = re.sub(r"\As3n?:", "s3a:", name).replace("`", "``")
-        said = f"RESTORE TABLE delta.`{url}` TO VERSION AS OF {after}"
-    else:
-        after, there = table.version or "the table's creation", f"the summaries in {name}.snapshots"
-        catalog, _, rest = name.partition(".")
-        said = (
-            f"CALL {catalog}.system.rollback_to_snapshot('{rest}', {after})"
-            if table.version
-            else f"TRUNCATE TABLE {name}"
-        )
-    return said, f"if each version after {after} {ours} ({there})"
-
-
 def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> Iterator[str]:
     columns = text.width()
     where = f"checkpoint {found.checkpoint}, which holds everything up to {run_of_head(head, found.epoch)}"
@@ -273,24 +188,23 @@ def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> I
         yield f"pending, and aborted: {_ids(found.aborted)}; after the others, these have to run again:"
         yield from (f"  {run_of_head(head, epoch)}" for epoch in found.aborted_epochs)
     if changes:
-        said = "tables outside of the storage keep this; before the runs, roll back what they would append again:"
-        yield from text.paragraph(said, columns)
+        yield "tables outside of the storage have this:"
     for each in changes:
         rows = "" if each["mode"] == BRANCH else f", {each['rows']} rows"
         what = "its metadata is unreadable" if each["rows"] is None else f"{each['mode']}{rows}"
         yield f"  checkpoint {each['checkpoint']}: {each['table'] + ': ' if each['table'] else ''}{what}"
+        yield from text.paragraph(f"    {table_changes.said(each)}", columns)
+        if each["rolls_back"]:
+            continue
         if each["give_up"]:
-            yield from text.paragraph(_OWED, columns)
             yield f"      {each['give_up']}"
         if each["only_if"]:
             yield from text.paragraph(f"    to take back this and what came after: {each['only_if']}", columns)
         if each["roll_back"]:
             yield f"      {each['roll_back']}"
-    said = "what was committed outside for them stays there; listeners are notified once more when they complete"
+    what = f"what {'else ' if changes else ''}was committed outside for them stays there"
+    said = f"{what}; listeners are notified once more when they complete"
     yield from text.paragraph(said, columns)
-
-
-_OWED = "    its commit is owed, or was not noted: the next task makes it unless you give it up first, after the rewind"
 
 
 def _rewound(found: Rewound) -> Iterator[str]:

@@ -85,7 +85,7 @@ def described(files: JobFiles, handover: Handover, name: str) -> TableDescriptio
 
 def owner_of(files: JobFiles, handover: Handover) -> str:
     """Give what tells jobs apart that write one table."""
-    return f"{handover.job}.{staged_tables.digest(files.store.uri)[:8]}"
+    return staged_tables.owner_of(handover.job, files.store.uri)
 
 
 @dataclass(slots=True)

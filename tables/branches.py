@@ -24,6 +24,7 @@ from .sink import TableSink
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
     from ..checkpoint.extensions.committables import CheckpointNotice
+    from ..checkpoint.extensions.contracts import RewindNotice
 
 log = logging.getLogger("airflow_cairn")
 
@@ -43,6 +44,9 @@ class BranchSink(TableSink):
         assert not isinstance(state, bytes), "a sink answers JSON"
         before = None if state is None else staged_tables.description_of(state, where=f"checkpoint {checkpoint}")
         self._earlier = before.staging if before and before.parts else ""
+
+    def rewound(self, notice: RewindNotice) -> None:
+        """Leave `main` where it is: what has come by a branch, the author's SQL alone could take back."""
 
     def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:  # noqa: ARG002 - the port's
         """Fix the table and the beginning of the names of the epoch's branches.

@@ -30,6 +30,8 @@ class Mark:
     checkpoint: int
     token: str
     """Of this commit's staged rows; no other commit has it."""
+    retained: tuple[int, ...] | None = None
+    """Checkpoints whose versions are kept for a rewind; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,22 @@ class Change:
         """Yield the keys of an upsert, of rows and of deletes, in batches of Arrow."""
         urls = (url for each in self.staged for url in (*each.data, *each.deletes))
         return (batch for url in urls for batch in files.batches(url, self.key))
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """Commits of a sink that no longer count, because its job is at an older checkpoint again."""
+
+    owner: str
+    """As of a `Mark`."""
+    to: int
+    through: int
+    since: str
+    """The table's version when the epoch of checkpoint `to` was triggered, which is older than all; empty: unknown."""
+
+    def covers(self, checkpoint: str | int) -> bool:
+        """Tell whether a commit of this checkpoint no longer counts."""
+        return self.to < int(checkpoint) <= self.through
 
 
 class OvertakenError(Exception):
@@ -165,6 +183,19 @@ class OpenTable(Protocol):
 
     def refresh(self) -> None:
         """Load the newest version."""
+
+    def roll_back(self, undone: Undone) -> int | None:
+        """Take commits back in one transaction, if since the oldest of them nobody else has changed rows.
+
+        It goes from the newest version to older ones, up to a commit of the sink that counts: of a job that began anew
+        the ids are lower. Marks stay, so nobody makes these commits again.
+
+        Returns:
+            Number of versions taken back; None: another writer was faster.
+
+        Raises:
+            OvertakenError: others have changed rows since, or an older version is gone.
+        """
 
     def probe(self, token: str) -> None:
         """Try a commit that leaves nothing, with names made of the token; what keeps it from being made is raised."""

@@ -51,6 +51,8 @@ class IcebergTable(_Named):
             namespace and warehouse.
         branch: whether stages write it by `epoch.branch(name)` alone: any SQL of a Spark with Iceberg's runtime, whose
             catalog of the same name is the connection's.
+        on_rewind: "roll_back": the first trigger after a rewind takes back what no longer counts, if nobody else has
+            changed the table since; else it fails. "keep": it stays.
 
     Raises:
         InvalidConfigError: the name has fewer than three parts, `partition_by` or `location` is given without `create`,
@@ -65,6 +67,7 @@ class IcebergTable(_Named):
     partition_by: Sequence[str] = ()
     location: str | None = None
     branch: bool = False
+    on_rewind: str = "roll_back"
 
     def __post_init__(self) -> None:
         if self.branch and (self.read or self.create):
@@ -74,6 +77,7 @@ class IcebergTable(_Named):
                 table=self.title,
             )
         _check_creation(self.title, self.create, self.partition_by, self.location)
+        _check_rewind(self.title, self.on_rewind)
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         if dotted := [each for each in self.partition_by if "." in each]:
             raise InvalidConfigError(
@@ -112,6 +116,7 @@ class DeltaTable:
         read: as of an `IcebergTable`.
         create: as of an `IcebergTable`.
         partition_by: as of an `IcebergTable`.
+        on_rewind: as of an `IcebergTable`.
 
     Raises:
         InvalidConfigError: the URI has no scheme, `partition_by` is given without `create`, or deltalake is not
@@ -124,9 +129,11 @@ class DeltaTable:
     read: bool = False
     create: bool = False
     partition_by: Sequence[str] = ()
+    on_rewind: str = "roll_back"
 
     def __post_init__(self) -> None:
         _check_creation(str(self.uri), self.create, self.partition_by)
+        _check_rewind(str(self.uri), self.on_rewind)
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         if not isinstance(self.uri, str) or not urlsplit(self.uri).scheme:
             raise InvalidConfigError(
@@ -164,6 +171,7 @@ class PostgresTable(_Named):
         staging_conn_id: the Airflow connection to that folder on S3. None: pyarrow finds credentials by itself.
         create: as of an `IcebergTable`; without keys.
         read: refused: no version of the table stays for an epoch's retries.
+        on_rewind: as of an `IcebergTable`; only rows that an append has added, and nobody has changed, are taken back.
 
     Raises:
         InvalidConfigError: the name does not have two parts, `staging` is not a URL, `read` is given, or psycopg is not
@@ -177,8 +185,10 @@ class PostgresTable(_Named):
     staging_conn_id: str | None = None
     create: bool = False
     read: bool = False
+    on_rewind: str = "roll_back"
 
     def __post_init__(self) -> None:
+        _check_rewind(self.title, self.on_rewind)
         if self.read:
             raise InvalidConfigError(
                 "a table of PostgreSQL keeps no version that an epoch's retries could read again. Read it by Spark's "
@@ -236,6 +246,11 @@ def check_tables(tables: object) -> dict[str, Declared]:
         if other != name:
             raise InvalidConfigError(f"{other} and {name} are one table; name it once", table=table.title)
     return dict(tables)
+
+
+def _check_rewind(title: str, on_rewind: object) -> None:
+    if on_rewind not in ("roll_back", "keep"):
+        raise InvalidConfigError("on_rewind must be 'roll_back' or 'keep'", table=title, on_rewind=shorten(on_rewind))
 
 
 def _check_creation(title: str, create: bool, partition_by: Sequence[str], location: str | None = None) -> None:

@@ -17,7 +17,7 @@ from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import DATA, NESTED, Format, Mode, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.clock import system_runtime
-from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, Staged, refused
+from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, Staged, Undone, refused
 from .staged_files import StagedFiles
 
 _APPENDED = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"})
@@ -28,6 +28,7 @@ _USES = {
     "delta.generationExpression": "a generated column",
     "delta.identity.start": "an identity column",
 }
+_CHECKPOINT, _RESTORED = "cairn.checkpoint", "cairn.restored"
 _JOB = "cairn.job"
 """Names in a commit the job that made it, and its sink."""
 _PARTITION_TYPES = ("string", "boolean", "date", "byte", "short", "integer", "long")
@@ -207,7 +208,7 @@ class OpenDelta:
         from deltalake.exceptions import CommitFailedError
 
         about = CommitProperties(
-            custom_metadata={"cairn.checkpoint": str(mark.checkpoint), _JOB: mark.owner},
+            custom_metadata={_CHECKPOINT: str(mark.checkpoint), _JOB: mark.owner},
             max_commit_retries=None if change.mode is Mode.APPEND else 0,
             app_transactions=[Transaction(_application(mark), _number(mark))],
         )
@@ -251,12 +252,7 @@ class OpenDelta:
 
     def _check_foreign(self, mark: Mark, version: int, by: Sequence[str], gone: Collection[Partition] | None) -> None:
         """Refuse a version of others that has changed rows of these partitions; a compaction changes none."""
-        try:
-            with self.files.filesystem.open_input_file(f"_delta_log/{version:020d}.json") as source:
-                actions = [json.loads(line) for line in source.read().decode().splitlines() if line.strip()]
-        except FileNotFoundError as error:
-            raise OvertakenError(f"the log of version {version} has been cleaned away") from error
-        about: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        about, actions = self._log(version)
         if about.get(_JOB) == mark.owner:
             return
         for action in actions:
@@ -265,6 +261,57 @@ class OpenDelta:
                 values = file.get("partitionValues")
                 if gone is None or values is None or _partition(values, by) in gone:
                     raise OvertakenError(f"version {version}, {about.get('operation', 'of an unknown kind')}")
+
+    def _log(self, version: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Give what a version says about itself, and its actions."""
+        try:
+            with self.files.filesystem.open_input_file(f"_delta_log/{version:020d}.json") as source:
+                actions = [json.loads(line) for line in source.read().decode().splitlines() if line.strip()]
+        except FileNotFoundError as error:
+            raise OvertakenError(f"the log of version {version} has been cleaned away") from error
+        return next((each["commitInfo"] for each in actions if "commitInfo" in each), {}), actions
+
+    def roll_back(self, undone: Undone) -> int | None:
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+
+        oldest, count = self._oldest(undone)
+        if oldest is None:
+            return 0
+        about = {_JOB: undone.owner, _RESTORED: str(oldest - 1)}
+        try:
+            self._table.restore(
+                oldest - 1, commit_properties=CommitProperties(custom_metadata=about, max_commit_retries=0)
+            )
+        except CommitFailedError:
+            return None
+        return count
+
+    def _oldest(self, undone: Undone) -> tuple[int | None, int]:
+        """Give the oldest version that no longer counts, None if there is none, and the number of them."""
+        oldest, count, others = None, 0, list[str]()
+        version = self._table.version()
+        while version > int(undone.since or -1):
+            try:
+                about, actions = self._log(version)
+            except OvertakenError:
+                if undone.since or oldest is not None:
+                    raise
+                break
+            own = about.get(_JOB) == undone.owner
+            if own and _RESTORED in about:
+                version = int(about[_RESTORED])  # what lay between is taken back already
+                continue
+            if own and not undone.covers(about[_CHECKPOINT]):
+                break
+            if own:
+                oldest, count = version, count + 1
+                if others:
+                    raise OvertakenError(f"since checkpoint {about[_CHECKPOINT]} others have committed {others[-1]}")
+            elif any(_changes(each) for each in actions):
+                others.append(f"version {version}, {about.get('operation', 'of an unknown kind')}")
+            version -= 1
+        return oldest, count
 
     def _merge(self, change: Change, about: Any) -> None:
         def column(table: str, name: str) -> str:
@@ -312,6 +359,12 @@ class OpenDelta:
                 path = f"{folder}/{DATA}/{file.path}"
                 stats = json.dumps(_statistics(file, self.files.footer(f"{self._uri}/{path}"), types))
                 yield AddAction(path, file.size_bytes, file.partition, 0, True, stats)
+
+
+def _changes(action: Mapping[str, Any]) -> bool:
+    """Tell whether an action changes rows, columns or settings, which a restore would take back."""
+    file = action.get("add") or action.get("remove") or action.get("cdc")
+    return bool(file and file.get("dataChange", True)) or "metaData" in action or "protocol" in action
 
 
 def _partition(values: Mapping[str, str | None], by: Sequence[str]) -> Partition:

@@ -11,28 +11,26 @@ import json
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, reduce
+from functools import partial
 from itertools import count
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import NESTED, NO_KEY, Format, Mode, TableDescription
+from ..checkpoint.documents.staged_tables import NESTED, Format, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError
-from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, refused, unreadable
+from .contract import (
+    ALL_MODES,
+    REMEMBERED,
+    Change,
+    DataFile,
+    Mark,
+    NewTable,
+    OvertakenError,
+    Undone,
+    refused,
+    unreadable,
+)
+from .iceberg_columns import SPARK, Row, column_of, fields_of, matching
 from .staged_files import StagedFiles
-
-_SPARK = {
-    "boolean": "boolean",
-    "int": "integer",
-    "long": "long",
-    "float": "float",
-    "double": "double",
-    "date": "date",
-    "timestamp": "timestamp_ntz",
-    "timestamptz": "timestamp",
-    "string": "string",
-    "binary": "binary",
-}
-"""Spark's name of a type by Iceberg's."""
 
 _PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
 _UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
@@ -41,8 +39,6 @@ PREFIX = "cairn."
 _UPSERT_ROWS = 100_000
 _UPSERT_TERMS = 1_000
 """Most of an upsert, whose keys are a predicate: 100,000 values take 3 s, and 1,000 terms of two columns 2 s."""
-
-Row = tuple[Any, ...]
 
 
 def open_table(
@@ -85,7 +81,7 @@ def _new_table(title: str, parts: Sequence[str], catalog: Any, by: tuple[str, ..
         from pyiceberg.schema import Schema
         from pyiceberg.transforms import IdentityTransform
 
-        schema = Schema(*_fields(columns, count(1)))
+        schema = Schema(*fields_of(columns, count(1)))
         fields = (
             PartitionField(schema.find_field(each).field_id, 1000 + at, IdentityTransform(), each)
             for at, each in enumerate(by)
@@ -103,8 +99,8 @@ def _new_table(title: str, parts: Sequence[str], catalog: Any, by: tuple[str, ..
         upsert_rows=_UPSERT_ROWS,
         upsert_terms=_UPSERT_TERMS,
         format=Format.ICEBERG,
-        new_types=(*_SPARK.values(), "decimal", *NESTED),
-        new_partition_types=tuple(_SPARK[each] for each in _PARTITION_TYPES),
+        new_types=(*SPARK.values(), "decimal", *NESTED),
+        new_partition_types=tuple(SPARK[each] for each in _PARTITION_TYPES),
     )
     files = _files(f"{location}/data", catalog.properties)
     return NewTable(files, OpenIceberg.names_files, described, create)
@@ -182,7 +178,7 @@ class OpenIceberg:
             self._title,
             str(metadata.table_uuid),
             staging,
-            {"type": "struct", "fields": [self._column(each, top=True) for each in schema.fields]},
+            {"type": "struct", "fields": [column_of(self._title, each, top=True) for each in schema.fields]},
             by,
             compression=self._table.properties.get("write.parquet.compression-codec", "zstd"),
             version=str(snapshot.snapshot_id) if snapshot else "",
@@ -292,27 +288,96 @@ class OpenIceberg:
 
         table = self._table
         gone = self._gone(mark, change)
-        by = self._partition_by()
-        for_now = {
-            "commit.retry.num-retries": "0",
-            # The library reads a file's partition from the column's smallest and largest value.
-            **{f"write.metadata.metrics.column.{column}": "truncate(16)" for column in by},
-        }
-        table.metadata = table.metadata.model_copy(update={"properties": {**table.properties, **for_now}})
+        # The library reads a file's partition from the column's smallest and largest value.
+        self._override({f"write.metadata.metrics.column.{each}": "truncate(16)" for each in self._partition_by()})
         files = change.data
         try:
             with table.transaction() as transaction:
                 about = {f"{PREFIX}checkpoint": str(mark.checkpoint), f"{PREFIX}job": mark.owner}
                 if gone is not None:
-                    with warnings.catch_warnings():
-                        warnings.filterwarnings("ignore", "Delete operation did not match")
-                        transaction.delete(gone, snapshot_properties=about)
+                    _delete(transaction, gone, about)
                 if files:
                     transaction.add_files(files, snapshot_properties=about, check_duplicate_files=False)
                 transaction.set_properties({f"{PREFIX}{mark.owner}": json.dumps(self.marks(mark))})
+                if mark.retained is not None:
+                    self._tag(transaction, mark.owner, mark.checkpoint, keep=mark.retained)
         except CommitFailedException:
             return False
         return True
+
+    def _override(self, properties: Mapping[str, str]) -> None:
+        """Have the library use properties, and not commit anew by itself, without a change of the table."""
+        table = self._table
+        for_now = {**table.properties, "commit.retry.num-retries": "0", **properties}
+        table.metadata = table.metadata.model_copy(update={"properties": for_now})
+
+    def roll_back(self, undone: Undone) -> int | None:
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.table.update.snapshot import ManageSnapshots
+
+        oldest, count = self._oldest(undone)
+        if oldest is None:
+            return 0
+        self._override({})
+        about = {f"{PREFIX}job": undone.owner, f"{PREFIX}rewound": str(undone.to)}
+        target = oldest.parent_snapshot_id
+        try:
+            with self._table.transaction() as transaction:
+                if target is None:
+                    _delete(transaction, AlwaysTrue(), about)
+                else:
+                    ManageSnapshots(transaction).rollback_to_snapshot(target).commit()
+                    # A version of its own: one who has read the older one before would commit on top of it.
+                    with transaction.update_snapshot(snapshot_properties=about).fast_append():
+                        pass
+                self._tag(transaction, undone.owner, None, keep=range(undone.to + 1))
+        except CommitFailedException:
+            return None
+        return count
+
+    def _tag(self, transaction: Any, owner: str, new: int | None, keep: Collection[int]) -> None:
+        """Tag the new version, which no expiry deletes then, and take away the tags of other checkpoints."""
+        from pyiceberg.table.update.snapshot import ManageSnapshots
+
+        current = transaction.table_metadata.current_snapshot_id
+        prefix = f"cairn-{owner}-"
+        for name in [each for each in transaction.table_metadata.refs if each.startswith(prefix)]:
+            if int(name.removeprefix(prefix)) not in keep:
+                ManageSnapshots(transaction).remove_tag(name).commit()
+        if new is not None and current is not None:
+            ManageSnapshots(transaction).create_tag(current, f"{prefix}{new}").commit()
+
+    def _oldest(self, undone: Undone) -> tuple[Any, int]:
+        """Give the oldest snapshot that no longer counts, None if there is none, and the number of them."""
+        metadata = self._table.metadata
+        oldest, count, others = None, 0, list[str]()
+        number = metadata.current_snapshot_id
+        while number is not None and str(number) != undone.since:
+            snapshot = metadata.snapshot_by_id(number)
+            if snapshot is None:
+                if oldest is not None:
+                    raise OvertakenError("the snapshot before has expired")
+                break
+            about = snapshot.summary
+            if about is not None and about[f"{PREFIX}job"] == undone.owner:
+                checkpoint = about[f"{PREFIX}checkpoint"]  # a roll-back has none
+                if not checkpoint and about.operation.value != "append":
+                    break  # it has emptied the table
+                if checkpoint and not undone.covers(checkpoint):
+                    break
+                if checkpoint:
+                    oldest, count = snapshot, count + 1
+                    if others:
+                        raise OvertakenError(f"since checkpoint {checkpoint} others have committed {others[-1]}")
+            elif about is None or about.operation.value != "replace":
+                kind = about.operation.value if about else "of an unknown kind"
+                others.append(f"snapshot {number}, {kind}")
+            number = snapshot.parent_snapshot_id
+        # An expiry takes the parent's name away, too; without a parent is also the very first.
+        if oldest is not None and oldest.parent_snapshot_id is None and oldest.sequence_number != 1:
+            raise OvertakenError("the snapshot before has expired")
+        return oldest, count
 
     def _gone(self, mark: Mark, change: Change) -> Any:
         """Give the predicate of the rows that the change removes; None if it only adds.
@@ -327,7 +392,7 @@ class OpenIceberg:
             return None
         if change.mode is Mode.UPSERT:
             keys = {tuple(row.values()) for batch in change.keys(self.files) for row in batch.to_pylist()}
-            return _matching(change.key, keys)
+            return matching(change.key, keys)
         if change.mode is Mode.REPLACE:
             self._check_foreign(mark, change.version, None)
             return AlwaysTrue()
@@ -336,7 +401,7 @@ class OpenIceberg:
         found = (parquet_file_to_data_file(table.io, table.metadata, url).partition for url in change.data)
         partitions = {tuple(each[at] for at in range(spec)) for each in found}
         self._check_foreign(mark, change.version, partitions)
-        return _matching(self._partition_by(), partitions)
+        return matching(self._partition_by(), partitions)
 
     def _check_foreign(self, mark: Mark, version: str, partitions: Collection[Row] | None) -> None:
         """Refuse snapshots of others that have changed rows of these partitions; a compaction changes none."""
@@ -373,98 +438,12 @@ class OpenIceberg:
         found: list[str] = json.loads(self._table.properties.get(f"{PREFIX}{mark.owner}", "[]"))
         return found
 
-    def _column(self, field: Any, *, top: bool = False) -> dict[str, Any]:
-        if field.required and not top:
-            raise refused(self._title, f"requires a value of the nested column {field.name}")
-        kind = self._spark(field.field_type, str(field.name))
-        # The library filters by no column whose name has a dot.
-        about = {NO_KEY: f"{field.field_type} in a column whose name has a dot"} if "." in field.name else {}
-        return {"name": field.name, "type": kind, "nullable": not field.required, "metadata": about}
 
-    def _spark(self, kind: Any, column: str) -> Any:
-        from pyiceberg.types import DecimalType, ListType, MapType, StructType
-
-        if isinstance(kind, StructType):
-            return {"type": "struct", "fields": [self._column(each) for each in kind.fields]}
-        if isinstance(kind, ListType | MapType) and (kind.element_required if isinstance(kind, ListType) else False):
-            raise refused(self._title, f"requires the elements of {column}")
-        if isinstance(kind, ListType):
-            return {"type": "array", "elementType": self._spark(kind.element_type, column), "containsNull": True}
-        if isinstance(kind, MapType):
-            if kind.value_required:
-                raise refused(self._title, f"requires the values of {column}")
-            key, value = (self._spark(each, column) for each in (kind.key_type, kind.value_type))
-            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-        if isinstance(kind, DecimalType):
-            return f"decimal({kind.precision},{kind.scale})"
-        if str(kind) not in _SPARK:
-            raise refused(
-                self._title, f"has the column {column} of the type {kind}, which Spark does not write as Parquet"
-            )
-        return _SPARK[str(kind)]
-
-
-def _fields(columns: Mapping[str, Any], numbers: Iterator[int]) -> list[Any]:
-    """Give Spark's columns as Iceberg's, all of which may be null."""
-    from pyiceberg.types import NestedField
-
-    found: list[Any] = []
-    for each in columns["fields"]:
-        number = next(numbers)
-        found.append(NestedField(number, each["name"], _iceberg(each["type"], numbers)))
-    return found
-
-
-def _iceberg(kind: Any, numbers: Iterator[int]) -> Any:
-    from pyiceberg import types
-
-    if isinstance(kind, str):
-        names = {spark: iceberg for iceberg, spark in _SPARK.items()}
-        of_text: Any = types.IcebergType  # a descriptor of pydantic for the type checker
-        return of_text.handle_primitive_type(names.get(kind, kind.replace(",", ", ")), None)
-    if kind["type"] == "struct":
-        return types.StructType(*_fields(kind, numbers))
-    if kind["type"] == "array":
-        return types.ListType(next(numbers), _iceberg(kind["elementType"], numbers), element_required=False)
-    key, value = next(numbers), next(numbers)
-    parts = (_iceberg(kind[each], numbers) for each in ("keyType", "valueType"))
-    return types.MapType(key, next(parts), value, next(parts), value_required=False)
+def _delete(transaction: Any, gone: Any, about: Mapping[str, str]) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Delete operation did not match")
+        transaction.delete(gone, snapshot_properties=about)
 
 
 def _human(transform: Any, kind: Any, value: Any) -> str | None:
     return None if value is None else str(transform.to_human_string(kind, value))
-
-
-def _matching(columns: Sequence[str], rows: Collection[Row]) -> Any:
-    """Give a predicate of the rows with these values; its size is that of the column with the most of them."""
-    from pyiceberg.expressions import AlwaysFalse, And, Or
-
-    if not rows:
-        return AlwaysFalse()
-    most = max(range(len(columns)), key=lambda at: len({row[at] for row in rows}))
-    groups: dict[Row, set[Any]] = {}
-    for row in rows:
-        groups.setdefault(row[:most] + row[most + 1 :], set()).add(row[most])
-    others = [*columns[:most], *columns[most + 1 :]]
-    found = [
-        reduce(
-            And, [_in(columns[most], values), *(_in(name, {value}) for name, value in zip(others, group, strict=True))]
-        )
-        for group, values in groups.items()
-    ]
-    return found[0] if len(found) == 1 else Or(*found)
-
-
-def _in(column: str, values: Collection[Any]) -> Any:
-    """Give a predicate with bounds, because the library skips no file by a predicate of more than 200 values."""
-    from pyiceberg import expressions
-
-    terms: Any = expressions  # its types want the names of pydantic's fields
-    known = [each for each in values if each is not None]
-    if not known:
-        return terms.IsNull(column)
-    found = terms.In(column, known)
-    if len(known) > 200:
-        bounds = terms.GreaterThanOrEqual(column, min(known)), terms.LessThanOrEqual(column, max(known))
-        found = terms.And(found, *bounds)
-    return found if len(known) == len(values) else terms.Or(found, terms.IsNull(column))

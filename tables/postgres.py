@@ -15,7 +15,7 @@ from typing import Any
 from ..checkpoint.documents.staged_tables import NO_KEY, Format, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError
 from . import MARKS
-from .contract import ALL_MODES, STAGING, Change, DataFile, Mark, NewTable, unreadable
+from .contract import ALL_MODES, STAGING, Change, DataFile, Mark, NewTable, OvertakenError, Undone, unreadable
 from .staged_files import StagedFiles
 
 _SPARK = {
@@ -104,6 +104,9 @@ _RIGHTS = {
 }
 
 
+_NEWEST = "SELECT token, checkpoint, rows, xact FROM {marks} WHERE sink = %s AND xact >= %s ORDER BY xact DESC"
+
+
 class OpenPostgres:
     """One table of a PostgreSQL database.
 
@@ -128,6 +131,7 @@ class OpenPostgres:
         self._oid: int | None = None
         self._columns: list[tuple[str, str, bool]] = []
         self._lacking: list[str] = []
+        self._version = ""
 
     def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:  # noqa: ARG002 - the port's
         """See `OpenTable`.
@@ -154,7 +158,14 @@ class OpenPostgres:
             if lacking := [each for each in rights if each in self._lacking]:
                 why[mode.value] = f"gives its connection's user no right to {', '.join(lacking)}: GRANT it"
         return TableDescription(
-            self._title, str(self._oid), staging, schema, compression="snappy", refused=why, format=Format.POSTGRES
+            self._title,
+            str(self._oid),
+            staging,
+            schema,
+            compression="snappy",
+            version=self._version,
+            refused=why,
+            format=Format.POSTGRES,
         )
 
     def check_may_create(self) -> None:
@@ -199,7 +210,7 @@ class OpenPostgres:
         from psycopg.sql import SQL
 
         with self._connect() as connection:
-            if not connection.execute("SELECT to_regclass(%s)", [self._marks().as_string(connection)]).fetchone()[0]:
+            if not self._has_marks(connection):
                 return False
             query = SQL("SELECT 1 FROM {} WHERE sink = %s AND token = %s").format(self._marks())
             return connection.execute(query, [mark.owner, mark.token]).fetchone() is not None
@@ -219,23 +230,62 @@ class OpenPostgres:
             self._set_mark(connection, Mark("cairn doctor", 0, token))
             connection.rollback()
 
-    def _set_mark(self, connection: Any, mark: Mark) -> bool:
+    def _set_mark(self, connection: Any, mark: Mark, added: int | None = None) -> bool:
+        """Set a mark, with the number of rows that an append adds; tell whether it is new."""
         from psycopg.sql import SQL
 
         connection.execute(
             SQL(
-                "CREATE TABLE IF NOT EXISTS {} (sink text, token text, checkpoint bigint, "
-                "committed timestamptz DEFAULT now(), PRIMARY KEY (sink, token))"
+                "CREATE TABLE IF NOT EXISTS {} (sink text, token text, checkpoint bigint, rows bigint, "
+                "xact bigint DEFAULT txid_current(), committed timestamptz DEFAULT now(), PRIMARY KEY (sink, token))"
             ).format(self._marks())
         )
-        query = SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1").format(self._marks())
-        return connection.execute(query, [mark.owner, mark.token, mark.checkpoint]).fetchone() is not None
+        query = SQL("INSERT INTO {} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1").format(self._marks())
+        return connection.execute(query, [mark.owner, mark.token, mark.checkpoint, added]).fetchone() is not None
+
+    def roll_back(self, undone: Undone) -> int | None:
+        """See `OpenTable`: rows that an append has added are known by the transaction, as long as nobody changes them.
+
+        An upsert or a replacement stays, since the epoch that runs again takes its place.
+
+        Raises:
+            OvertakenError: somebody has changed one of the rows.
+        """
+        from psycopg.sql import SQL, Identifier
+
+        words = {"table": Identifier(*self._parts), "marks": self._marks()}
+        count = 0
+        with self._connect() as connection:
+            if not self._has_marks(connection):
+                return 0
+            connection.execute(SQL("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE").format(**words))
+            marks = connection.execute(SQL(_NEWEST).format(**words), [undone.owner, int(undone.since or 0)]).fetchall()
+            for token, checkpoint, rows, xact in marks:
+                if not undone.covers(checkpoint):
+                    break
+                if rows is None:
+                    continue
+                query = SQL("DELETE FROM {table} WHERE xmin = %s::text::xid").format(**words)
+                found = connection.execute(query, [xact % 2**32]).rowcount
+                if found != rows:
+                    raise OvertakenError(
+                        f"{found} of the {rows} rows of checkpoint {checkpoint} are as they were added"
+                    )
+                query = SQL("UPDATE {marks} SET rows = NULL WHERE sink = %s AND token = %s").format(**words)
+                connection.execute(query, [undone.owner, token])
+                count += 1
+        return count
+
+    def _has_marks(self, connection: Any) -> bool:
+        found = connection.execute("SELECT to_regclass(%s)", [self._marks().as_string(connection)]).fetchone()
+        return found[0] is not None
 
     def commit(self, mark: Mark, change: Change) -> bool:
         from psycopg.sql import SQL, Identifier
 
         with self._connect() as connection:  # one transaction
-            if not self._set_mark(connection, mark):
+            added = sum(each.rows.rows for each in change.staged) if change.mode is Mode.APPEND else None
+            if not self._set_mark(connection, mark, added):
                 return False
             table = Identifier(*self._parts)
             if change.mode is not Mode.APPEND:
@@ -308,6 +358,8 @@ class OpenPostgres:
             self._oid = found[0] if found else None
             self._columns = connection.execute(_COLUMNS, [self._oid]).fetchall()
             asked = {"table": self._oid, "columns": [name for name, _, _ in self._columns]}
+            [(next_xact,)] = connection.execute("SELECT txid_snapshot_xmax(txid_current_snapshot())")
+            self._version = str(next_xact)
             self._lacking = [each for (each,) in connection.execute(_LACKING, asked)]
         return found is not None
 

@@ -28,9 +28,9 @@ from ..checkpoint.documents.staged_tables import (
     types_of,
 )
 from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
-from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, MasterHook
+from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, MasterHook, RewindNotice
 from ..storage.clock import system_runtime
-from .contract import Access, Change, Mark, NewTable, OpenTable, OvertakenError, Staged, refused, unreadable
+from .contract import Access, Change, Mark, NewTable, OpenTable, OvertakenError, Staged, Undone, refused, unreadable
 from .staged_files import StagedFiles
 from .transactions import Due, commit_together, has_transactions
 
@@ -70,7 +70,7 @@ class TableSink(MasterHook):
         self.timeout = min(within, LISTING if table.read else DEFAULT_TIMEOUT)
         self.table = table
         self._access = access
-        self._earlier = ""
+        self._earlier = self._since = ""
         self.beside: tuple[TableSink, ...] = ()
         """Sinks of other tables of the same catalog."""
         self._new_token = new_token or system_runtime().new_token
@@ -88,11 +88,44 @@ class TableSink(MasterHook):
     def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
         """Remember the list that the checkpoint's epoch has read by, which nothing reads again."""
         before = None if state is None else staged_tables.description_of(_json(state), where=f"checkpoint {checkpoint}")
-        self._earlier = before.read if before else ""
+        self._earlier, self._since = (before.read, before.version) if before else ("", "")
 
     def reset(self) -> None:
         """Forget what `restore` has remembered."""
-        self._earlier = ""
+        self._earlier = self._since = ""
+
+    def rewound(self, notice: RewindNotice) -> None:
+        """Roll the table back to what it was before commits of checkpoints that no longer count.
+
+        Raises:
+            InvalidStateError: others have changed the table since.
+        """
+        if self.table.on_rewind == "keep":
+            return
+        table = self.open()
+        owner = f"{staged_tables.owner_of(notice.job, notice.storage)}.{self._name}"
+        undone = Undone(owner, notice.to, notice.through, self._since)
+        for _ in range(TRIES):
+            if isinstance(table, NewTable):
+                return
+            try:
+                found = table.roll_back(undone)
+            except OvertakenError as why:
+                raise InvalidStateError(
+                    f"the job is at checkpoint {notice.to} again, and {self.table.title} cannot be rolled back: {why}. "
+                    "Take the rows of the later checkpoints out yourself (each version names cairn.job and "
+                    "cairn.checkpoint), or leave them: in both cases give the table on_rewind='keep' until an epoch "
+                    "has completed",
+                    code="table_changed",
+                    table=self.table.title,
+                ) from why
+            if found is not None:
+                if found:
+                    text = "Rolled %s back: %d versions of checkpoints after %d no longer count."
+                    log.info(text, self.table.title, found, notice.to)
+                return
+            table = self.open()
+        raise self._busy()
 
     def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:  # noqa: ARG002 - the port's
         """Fix the table's columns, a folder that no other epoch uses, and the files that stages read.
@@ -104,7 +137,7 @@ class TableSink(MasterHook):
         if self._earlier.startswith(f"{table.files.url}/"):
             table.files.delete(self._earlier)
         staging = f"{table.files.url}/{HIDDEN}/{self._name}-{checkpoint}-{self._new_token()}"
-        found = table.describe(staging)
+        found = replace(table.describe(staging), rolls_back=self.table.on_rewind == "roll_back")
         if problem := _unpromised(found.columns):
             found = replace(found, refused={each.value: problem for each in Mode})
         if len(found.refused) == len(Mode) and not self.reads:
@@ -188,7 +221,8 @@ class TableSink(MasterHook):
 
     def _mark(self, notice: CheckpointNotice, found: Sequence[StagedRows]) -> Mark:
         folders = "\n".join(sorted(each.folder for each in found))
-        return Mark(f"{found[0].owner}.{self._name}", notice.checkpoint, staged_tables.digest(folders)[:32])
+        retained = notice.retained if self.table.on_rewind == "roll_back" else None
+        return Mark(f"{found[0].owner}.{self._name}", notice.checkpoint, staged_tables.digest(folders)[:32], retained)
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         """Delete the rows of executions that no checkpoint will hold."""
@@ -299,7 +333,10 @@ class TableSink(MasterHook):
                 log.info("Checkpoint %d: %s.", mark.checkpoint, done)
                 return
             table.refresh()
-        raise RetryLaterError(
+        raise self._busy()
+
+    def _busy(self) -> RetryLaterError:
+        return RetryLaterError(
             f"{self.table.title} is changed so often by others that no commit came through; the next task tries again",
             table=self.table.title,
             tries=TRIES,

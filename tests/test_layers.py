@@ -42,7 +42,7 @@ GUARDED = {
     "pyspark": {"spark", "testing", *AIRFLOW_LAYERS},
     "boto3": {"storage/s3/clients.py"},
     "botocore": {"storage/s3/clients.py", "storage/s3/store.py"},
-    "pyiceberg": {"tables/iceberg.py", "tables/branches.py", "tables/transactions.py"},
+    "pyiceberg": {"tables/iceberg.py", "tables/iceberg_columns.py", "tables/branches.py", "tables/transactions.py"},
     "deltalake": {"tables/delta.py"},
     "psycopg": {"tables/postgres.py"},
     "google": {"storage/gcs/session.py", "operators/launchers/dataproc.py"},

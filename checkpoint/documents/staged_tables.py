@@ -88,6 +88,8 @@ class TableDescription:
     """Of a table that the commit creates: the types that its columns, or parts of these, may have."""
     new_partition_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """The same of its partition columns."""
+    rolls_back: bool = field(default=False, metadata=SPARSE)
+    """Whether the trigger after a rewind takes back what no longer counts."""
     upsert_rows: int = 1_000_000
     """Most rows and deletes of one upsert."""
     upsert_terms: int = 0
@@ -163,6 +165,11 @@ class StagedRows:
     def way(self) -> str:
         """The name of the method that staged it, for people."""
         return BRANCH if self.branch else self.mode.value
+
+
+def owner_of(job: str, storage: str) -> str:
+    """Tell a job apart from others that write the table."""
+    return f"{job}.{digest(storage)[:8]}"
 
 
 def encode(document: TableDescription | StagedRows) -> Json:

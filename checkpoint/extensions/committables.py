@@ -47,6 +47,8 @@ class CheckpointNotice:
     """The reason in words, for users."""
     committables: tuple[Committable, ...]
     """Staged changes to commit or to drop, in the order of stages and names."""
+    retained: tuple[int, ...] = ()
+    """The completed checkpoints that are kept now, oldest first."""
     paused: bool = False
     """Whether a pause of the DAG ended it: its epoch goes on after the pause (semantics S1)."""
     waiting: frozenset[str] = frozenset()
@@ -65,6 +67,7 @@ def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: No
         reason=notice.reason,
         detail=notice.detail,
         committables=found,
+        retained=tuple(each.id for each in head.completed),
         paused=notice.paused,
         waiting=frozenset(notice.listeners)
         - {name for each in head.notices if each.checkpoint < notice.checkpoint for name in each.listeners},

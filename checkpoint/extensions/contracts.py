@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...storage.names import shorten
+from ...storage.records import dataclass
 from ..errors import InvalidConfigError
 from ..validation import check_named
 
@@ -23,6 +24,17 @@ DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 MAX_ANSWER_BYTES = 256 * 1024
 """Largest stored answer of one hook: JSON, or bytes in base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewindNotice:
+    """Checkpoints of a job that no longer count: those after `to`, up to `through`."""
+
+    job: str
+    storage: str
+    to: int
+    """The checkpoint that the job is at again; 0 for its start."""
+    through: int
 
 
 @runtime_checkable
@@ -62,6 +74,14 @@ class MasterHook(Protocol):
             state: this hook's answer for it; None if the hook did not exist then, or answered None.
         """
         return  # a default: without a statement a type checker takes the method for abstract
+
+    def rewound(self, notice: RewindNotice) -> None:  # noqa: ARG002 - a default
+        """Take back what was done outside for checkpoints that no longer count (semantics R5).
+
+        Called between `restore` or `reset` and `trigger`, until an epoch has completed after a rewind, or after damage
+        because of which an older checkpoint is restored. So it may be called again when all is taken back.
+        """
+        return  # a default
 
     def reset(self) -> None:
         """Go back to the beginning: the job starts without a checkpoint (semantics R2)."""

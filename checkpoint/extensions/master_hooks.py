@@ -33,7 +33,7 @@ from ..rules.transitions import Ending
 from ..store import metadata_file
 from ..store.attempt_documents import answered_state, hooks_missing
 from ..store.head_store import Decision, UseCase, changed
-from .contracts import MAX_ANSWER_BYTES, MasterHook
+from .contracts import MAX_ANSWER_BYTES, MasterHook, RewindNotice
 
 log = logging.getLogger("airflow_cairn")
 
@@ -124,12 +124,13 @@ class HookAnswers(UseCase):
             )
         if ref is None or not hooks_missing(self._files, ref):
             return False
-        timestamp_ms = self._triggered_at_ms(document)
+        head, timestamp_ms = self._pending(document)
         try:
             self._go_back(document.restore, hooks)
+            self._take_back(head, document, hooks)
             answers = tuple(self._answers(ref, by_name, document, timestamp_ms))
             # An answer after the timeout does not count, and a later attempt must not find it (D2).
-            self._triggered_at_ms(document)
+            self._pending(document)
             made = HookAnswersDocument(self._files.job, ref.home, ref.token, ref.names, answers)
             # A failed condition means that another process has asked the hooks too: its answers stay.
             self._files.create(layout.hook_answers(ref.home, ref.token), made)
@@ -137,7 +138,7 @@ class HookAnswers(UseCase):
             # GoneError and DocumentError mean a damaged checkpoint to restore; the next trigger chooses again.
             self._give_up(document, ref, error)
             raise
-        self._triggered_at_ms(document)
+        self._pending(document)
         return True
 
     def restore(
@@ -169,6 +170,34 @@ class HookAnswers(UseCase):
         states = {answer.name: answered_state(answer, key=where) for answer in self._states(pointer)}
         for hook in hooks:
             _restore(hook, pointer.checkpoint, states.get(hook.name))
+
+    def _take_back(self, head: Head, document: PendingDocument, hooks: Sequence[MasterHook]) -> None:
+        """Tell the hooks which checkpoints no longer count.
+
+        A hook that is a listener too has been told of all of them before: what it had not committed when it takes
+        back, another process could still commit after that.
+        """
+        to = document.restore.checkpoint if document.restore else 0
+        through = max((each.id for each in head.completed if each.id > to), default=0)  # damaged ones, passed over
+        newest = head.rewinds[-1] if head.rewinds else None
+        if newest is not None and newest.imported is None and newest.to == to:
+            through = max(through, newest.through)
+        if not through:
+            return
+        told = RewindNotice(self._files.job, self._files.store.uri, to, through)
+        owed = [(each.checkpoint, name) for each in head.notices for name in each.listeners if to < each.checkpoint]
+        for hook in hooks:
+            for checkpoint in (at for at, name in owed if at <= through and name == hook.name):
+                raise CallbackError(
+                    f"checkpoint {checkpoint} no longer counts, and {hook.name} has not been told of its end, so what "
+                    "it has done for it cannot be taken back yet. Run (or clear) this task again; if the listener "
+                    f"fails each time, give the notice up: cairn forget-listener {self._files.job} {hook.name} "
+                    f"--checkpoint {checkpoint} --yes",
+                    code="listener",
+                    listener=hook.name,
+                    checkpoint=checkpoint,
+                )
+            _tell(hook, told)
 
     def _states(self, pointer: RestorePointer) -> list[HookAnswer]:
         lines = metadata_file.read(self._files, pointer.metadata)
@@ -215,12 +244,14 @@ class HookAnswers(UseCase):
             )
         yield answer
 
-    def _triggered_at_ms(self, document: PendingDocument) -> int:
+    def _pending(self, document: PendingDocument) -> tuple[Head, int]:
+        """Give the head in which the checkpoint is pending, and when it was triggered, in milliseconds."""
+
         def decide(head: Head, now_ms: int) -> Decision[PendingEntry | None]:
             settled = settle.settle(self._files, head, now_ms)
             return Decision(settled.pending_by_id(document.checkpoint), changed(head, settled))
 
-        entry = self._heads.update(decide)[1]
+        head, entry = self._heads.update(decide)
         if entry is None or entry.token != document.token:
             raise CheckpointFailedError(
                 f"checkpoint {document.checkpoint} ended while its master hooks were being asked: run (or clear) this "
@@ -228,7 +259,7 @@ class HookAnswers(UseCase):
                 job=self._files.job,
                 checkpoint=document.checkpoint,
             )
-        return entry.triggered_at_ms
+        return head, entry.triggered_at_ms
 
     def _give_up(self, document: PendingDocument, ref: HooksRef, error: CairnError) -> None:
         """Abort the checkpoint, and keep later attempts from taking over its answers, even another process's."""
@@ -242,6 +273,10 @@ class HookAnswers(UseCase):
             return Decision(None, transitions.abort(settled, entry, ending, now_ms))
 
         self._heads.update(decide)
+
+
+def _tell(hook: MasterHook, notice: RewindNotice) -> None:
+    call(hook.name, "rewound", hook.timeout, lambda: hook.rewound(notice))
 
 
 def _restore(hook: MasterHook, checkpoint: int, state: Json | bytes | None) -> None:

@@ -8,6 +8,9 @@ changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
 from ...checkpoint.documents.head import Head, run_of_head
@@ -15,7 +18,7 @@ from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.errors import NoCheckpointError, RefusedError
 from ...checkpoint.reasons import Reason
 from ...checkpoint.rules.rewinds import Rewound
-from ...checkpoint.views import wording
+from ...checkpoint.views import table_changes, wording
 from ...storage.records import dataclass
 from ...tasks.reports import notes
 from . import last_run, runs, savepoints
@@ -70,7 +73,9 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
             return savepoints.plan_disposal(coordinator, checkpoint, means)
         case RunKind.CLEAR:
             return runs.plan_clear(coordinator, checkpoint, wanted.stage, means.region_of, means.api, means.dag_id)
-    return plan_rewind(coordinator.head(), coordinator.rewind_plan(checkpoint))
+    head = coordinator.head()
+    changes = table_changes.changes(coordinator.files, head, checkpoint)
+    return plan_rewind(head, coordinator.rewind_plan(checkpoint), changes)
 
 
 def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, means: Means) -> None:
@@ -178,12 +183,13 @@ def give_up(coordinator: Coordinator, checkpoint: int, actor: str) -> None:
         raise changed()
 
 
-def plan_rewind(head: Head, found: Rewound) -> Plan:
+def plan_rewind(head: Head, found: Rewound, changes: Sequence[Mapping[str, Any]]) -> Plan:
     """Return the plan for a rewind.
 
     Args:
         head: the job's head.
         found: the rewind as a value.
+        changes: what later checkpoints have done to tables outside of the storage.
 
     Raises:
         InterventionRefusedError: the job is at that checkpoint already.
@@ -202,7 +208,11 @@ def plan_rewind(head: Head, found: Rewound) -> Plan:
             f"Pending, and ended: {', '.join(map(str, found.aborted))}; after the others, run again "
             f"{_runs(head, found.aborted_epochs)}."
         )
-    effects.append("What sinks have committed outside stays there.")
+    for each in changes:
+        what = "its metadata is unreadable" if each["rows"] is None else f"{each['mode']} of {each['rows']} rows"
+        table = f"the table {each['table']}" if each["table"] else "tables"
+        effects.append(f"Checkpoint {each['checkpoint']} and {table}, {what}: {table_changes.said(each)}.")
+    effects.append(f"What {'else ' if changes else ''}sinks have committed outside stays there.")
     title = f"Go back to checkpoint {found.checkpoint}"
     return Plan(InterventionKind.REWIND, found.checkpoint, title, tuple(effects), found)
 

@@ -38,9 +38,9 @@ _NEW = {
 _ICEBERG = Schema(NestedField(1, "id", LongType()), NestedField(2, "route", StringType()))
 
 
-def notice(*committables: Committable, checkpoint: int = 3) -> CheckpointNotice:
+def notice(*committables: Committable, checkpoint: int = 3, retained: Sequence[int] = ()) -> CheckpointNotice:
     """Give the notice of a completed checkpoint."""
-    return CheckpointNotice(checkpoint, "e", 1, Status.COMPLETED, checkpoint, None, "", committables)
+    return CheckpointNotice(checkpoint, "e", 1, Status.COMPLETED, checkpoint, None, "", committables, (*retained,))
 
 
 _OF_PYARROW = {
@@ -85,6 +85,7 @@ class Place:
 
     def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3, *, partitioned: bool = False) -> None:
         self.folder, self.url, self.s3, self.partitioned = folder, url, dict(s3), partitioned
+        self.owner, self.answers = "flights.0a", dict[int, Any]()
         self.filesystem: Any = LocalFileSystem()
         if s3:
             self.filesystem = S3FileSystem(**{name: s3[key] for name, key in _OF_PYARROW.items()})
@@ -172,7 +173,7 @@ class Place:
         )
         self._put(f"{folder}/manifest/part.parquet", {"manifest": [text]})
         count = len(ids) + len(deletes)
-        rows = StagedRows("flights.0a", folder, staging, staged_tables.digest(text), count, mode, key)
+        rows = StagedRows(self.owner, folder, staging, staged_tables.digest(text), count, mode, key)
         return Committable(stage, self.sink.name, staged_tables.encode(rows))
 
     def _put(self, url: str, columns: Mapping[str, list[Any]]) -> int:
@@ -220,8 +221,11 @@ class Iceberg(Place):
 
     def tidy(self) -> None:
         table = self.table
-        old = [each.snapshot_id for each in table.metadata.snapshots][:-1]
-        if old:
+        with table.manage_snapshots() as tags:
+            for name in [each for each in table.metadata.refs if each != "main"]:
+                tags.remove_tag(name)
+        now = table.metadata.current_snapshot_id
+        if old := [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id != now]:
             table.maintenance.expire_snapshots().by_ids(old).commit()
 
     def named(self) -> set[str]:

@@ -10,8 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from airflow_cairn.checkpoint.documents import staged_tables
 from airflow_cairn.checkpoint.documents.staged_tables import NO_KEY, Mode, description_of
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
+from airflow_cairn.checkpoint.extensions.contracts import RewindNotice
 from airflow_cairn.tables.contract import STAGING, NewTable
 from airflow_cairn.tables.declared import PostgresTable
 from airflow_cairn.tables.health import examine_tables
@@ -128,6 +130,29 @@ def test_rows_take_the_place_of_others(place: Postgres, monkeypatch: pytest.Monk
     assert (seen, place.rows()) == ([[1, 2, 6]], [8]), "readers see the rows before, and other writers wait"
     described = description_of(place.sink.trigger(6, 0), where="answer")
     assert [*described.refused] == [Mode.OVERWRITE]
+
+
+def test_added_rows_are_taken_back(place: Postgres) -> None:  # semantics R5
+    """By the transaction that has added them, if nobody has changed one; an upsert stays."""
+    place.owner = staged_tables.owner_of("flights", "s3://lake/cairn")
+    ways: dict[int, dict[str, Any]] = {2: {}, 3: {}, 4: {"mode": Mode.UPSERT, "key": ("id",)}, 5: {}}
+    told = [
+        notice(place.stage(place.trigger(at), f"t{at}", at, 10 * at, **way), checkpoint=at) for at, way in ways.items()
+    ]
+    place.run("INSERT INTO \"the.shop\".orders VALUES (7, 'theirs')")
+    for each in told:
+        place.sink.notify_checkpoint_complete(each)
+    for _ in range(2):
+        place.sink.rewound(RewindNotice("flights", "s3://lake/cairn", 2, 5))
+        assert place.rows() == [2, 4, 7, 20, 40]
+    place.sink.notify_checkpoint_complete(told[-1])
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(6), "t6", 6, 60), checkpoint=6))
+    assert place.rows() == [2, 4, 6, 7, 20, 40, 60]
+    place.run("UPDATE \"the.shop\".orders SET route = 'x' WHERE id = 6")
+    with raises_code("table_changed", match="1 of the 2 rows of checkpoint 6 are as they were added"):
+        place.new_sink().rewound(RewindNotice("flights", "s3://lake/cairn", 2, 6))
+    place.new_sink(on_rewind="keep").rewound(RewindNotice("flights", "s3://lake/cairn", 2, 6))
+    assert place.rows() == [2, 4, 6, 7, 20, 40, 60]
 
 
 def test_the_first_commit_creates_the_table(place: Postgres) -> None:  # semantics C4

@@ -9,6 +9,7 @@ from typing import Any
 from airflow_cairn.checkpoint import MasterHook
 from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
+from airflow_cairn.checkpoint.extensions.contracts import RewindNotice
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources.values import Offsets
 
@@ -65,6 +66,9 @@ class Ids(MasterHook):
     def restore(self, checkpoint: int, state: Any) -> None:
         self._do("restore", checkpoint, state)
         self.next = state.get("next", 1) if isinstance(state, dict) else 1
+
+    def rewound(self, notice: RewindNotice) -> None:
+        self._do("rewound", notice.to, notice.through)
 
     def reset(self) -> None:
         self._do("reset")

@@ -20,6 +20,7 @@ from airflow_cairn.checkpoint.documents.staged_tables import (
     StagedRows,
     TableDescription,
 )
+from airflow_cairn.checkpoint.views import table_changes
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.world.world import CONFIG, World
@@ -86,16 +87,19 @@ def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[st
     assert cairn(world, "rewind", "flights", "--to", "4", "--yes") == 0
     lines = capsys.readouterr().out.splitlines()
     give_up = f"--yes --storage {world.store.uri}"
-    owed_now = "    its commit is owed, or was not noted: "
-    owed_now += "the next task makes it unless you give it up first, after the rewind"
-    assert lines[3:13] == [
+    owed_now = (
+        "    its commit is owed, or was not noted: the next task makes it unless you give it up, after the rewind"
+    )
+    assert lines[3:15] == [
         "  e6",
-        "tables outside of the storage keep this; before the runs, roll back what they would append again:",
+        "tables outside of the storage have this:",
         "  checkpoint 5: merged: branch",
+        "    it stays: before the runs, roll back what they would append again",
         "  checkpoint 5: orders: append, 12 rows",
         owed_now,
         f"      cairn forget-listener flights table.orders --checkpoint 5 {give_up}",
         "  checkpoint 5: totals: upsert, 12 rows",
+        "    it stays until the run takes its place",
         "  checkpoint 6: orders: its metadata is unreadable",
         owed_now,
         f"      cairn forget-listener flights table.orders --checkpoint 6 {give_up}",
@@ -130,6 +134,7 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
         "merged": TableDescription(
             "lake.a.b", "u", "cairn_4", none, version="5", format=Format.ICEBERG, parts=("lake",)
         ),
+        "taken": TableDescription("lake.sales.taken", "u", "s3://x", none, format=Format.DELTA, rolls_back=True),
     }
     hooks = [Fixed(name, table) for name, table in tables.items()]
     for epoch in ("e4", "e5"):
@@ -151,7 +156,10 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
         hooks = [Fixed(name, replace(table, version="99")) for name, table in tables.items()]
     assert cairn(world, "rewind", "flights", "--to", "3", "--yes", "--json") == 0
     found = json.loads(capsys.readouterr().out)["tables"]
-    assert {each["table"]: each["roll_back"] for each in found if each["only_if"]} == {
+    assert {each["table"] for each in found if each["rolls_back"]} == {"taken"}
+    assert "takes it back, if nobody else" in table_changes.said(next(each for each in found if each["rolls_back"]))
+    by_hand = {each["table"]: each["roll_back"] for each in found if each["only_if"] and not each["rolls_back"]}
+    assert by_hand == {
         "orders": "CALL lake.system.rollback_to_snapshot('sales.orders', 77)",
         "fresh": "TRUNCATE TABLE lake.sales.fresh",
         "events": "RESTORE TABLE delta.`s3a://lake/events` TO VERSION AS OF 7",

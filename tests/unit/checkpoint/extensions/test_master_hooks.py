@@ -1,7 +1,7 @@
 """Master hooks: asked at the trigger, kept in the checkpoint, and given their own state back."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ from airflow_cairn.storage.errors import InvalidKeyError
 from tests.support.errors import raises_code
 from tests.support.narrowing import expect, known
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
-from tests.support.world.parties import Ids
+from tests.support.world.parties import Ear, Ids
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
 
@@ -44,6 +44,38 @@ def test_who_has_no_hooks_pays_nothing() -> None:  # semantics T7
             "hook" in key or b"hook" in world.files.get(key, max_bytes=10**6).data for key in world.standing()
         )
     assert counted[0] == counted[1]
+
+
+def test_hooks_are_told_which_checkpoints_no_longer_count(world: World) -> None:  # semantics R5, T7
+    """After a rewind and after damage, before they are asked, until an epoch has completed; owed notices come first."""
+    ids, ear = Ids(), Ear("ids")
+    for epoch in "abc":
+        run(world, epoch, ids)
+
+    def told() -> list[Any]:
+        return [call for call in ids.calls if call[0] == "rewound"]
+
+    assert told() == []
+    answer = expect(Triggered, world.coordinator().trigger(replace(asking(world, "d", ids), listeners=("ids",))))
+    world.coordinator().ask_hooks(answer.pending, (ids,))
+    for stage in world.stages:
+        world.run_stage("d", stage.uid)
+    world.coordinator().complete(world.pending_id("d"))
+    world.coordinator().rewind(3)
+    with raises_code("listener", match="checkpoint 4 no longer counts.*cairn forget-listener flights ids --check"):
+        triggered(world, "d", ids)
+    assert (told(), len(world.coordinator().head().notices)) == ([], 1)
+    world.coordinator().deliver((ear,))
+    ids.fails_in = "rewound"
+    with raises_code("master_hook", match="failed in rewound"):
+        triggered(world, "d", ids)
+    ids.fails_in, ids.calls[:] = None, []
+    run(world, "d", ids)
+    assert [call[0] for call in ids.calls] == ["restore", "rewound", "trigger"]
+    through = world.coordinator().head().rewinds[-1].through
+    assert told() == [("rewound", 3, through)]
+    run(world, "e", ids)
+    assert len(told()) == 1
 
 
 @pytest.mark.parametrize("answer", [None, 0, "", False, [], {"a": [1.5, None]}, b"", b"\x00\xff", "ü"], ids=repr)
@@ -241,7 +273,7 @@ def test_on_other_ground_the_hooks_are_asked_anew(world: World) -> None:  # sema
     with pytest.raises(CheckpointNotReadyError, match="run \\(or clear\\) the task that triggers"):
         world.submit("c", "clean")
     triggered(world, "c", ids)
-    assert ids.calls[-2] == ("restore", 1, {"first": 1, "next": 11})
+    assert ids.calls[-3:-1] == [("restore", 1, {"first": 1, "next": 11}), ("rewound", 1, 2)], "checkpoint 2 is damaged"
     run(world, "c", ids)
     assert world.folded()["clean"] == ["a", "b", "c"]
 

@@ -1,0 +1,128 @@
+"""Iceberg's columns: their types for Spark and back, and predicates of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from ..checkpoint.documents.staged_tables import NO_KEY
+from .contract import refused
+
+SPARK = {
+    "boolean": "boolean",
+    "int": "integer",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "string": "string",
+    "binary": "binary",
+}
+"""Spark's name of a type by Iceberg's."""
+
+Row = tuple[Any, ...]
+
+
+def column_of(table: str, field: Any, *, top: bool = False) -> dict[str, Any]:
+    """Give a column as Spark writes it in a schema.
+
+    Args:
+        table: its name for messages.
+        field: the library's.
+        top: whether it is a column of the table, which may require a value, and no part of one.
+
+    Raises:
+        InvalidStateError: no DataFrame gives such a column; the text names it.
+    """
+    if field.required and not top:
+        raise refused(table, f"requires a value of the nested column {field.name}")
+    kind = _spark_type(table, field.field_type, str(field.name))
+    # The library filters by no column whose name has a dot.
+    about = {NO_KEY: f"{field.field_type} in a column whose name has a dot"} if "." in field.name else {}
+    return {"name": field.name, "type": kind, "nullable": not field.required, "metadata": about}
+
+
+def _spark_type(table: str, kind: Any, column: str) -> Any:
+    from pyiceberg.types import DecimalType, ListType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return {"type": "struct", "fields": [column_of(table, each) for each in kind.fields]}
+    if isinstance(kind, ListType | MapType) and (kind.element_required if isinstance(kind, ListType) else False):
+        raise refused(table, f"requires the elements of {column}")
+    if isinstance(kind, ListType):
+        return {"type": "array", "elementType": _spark_type(table, kind.element_type, column), "containsNull": True}
+    if isinstance(kind, MapType):
+        if kind.value_required:
+            raise refused(table, f"requires the values of {column}")
+        key, value = (_spark_type(table, each, column) for each in (kind.key_type, kind.value_type))
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if isinstance(kind, DecimalType):
+        return f"decimal({kind.precision},{kind.scale})"
+    if str(kind) not in SPARK:
+        raise refused(table, f"has the column {column} of the type {kind}, which Spark does not write as Parquet")
+    return SPARK[str(kind)]
+
+
+def fields_of(columns: Mapping[str, Any], numbers: Iterator[int]) -> list[Any]:
+    """Give Spark's columns as Iceberg's, all of which may be null."""
+    from pyiceberg.types import NestedField
+
+    found: list[Any] = []
+    for each in columns["fields"]:
+        number = next(numbers)
+        found.append(NestedField(number, each["name"], _iceberg(each["type"], numbers)))
+    return found
+
+
+def _iceberg(kind: Any, numbers: Iterator[int]) -> Any:
+    from pyiceberg import types
+
+    if isinstance(kind, str):
+        names = {spark: iceberg for iceberg, spark in SPARK.items()}
+        of_text: Any = types.IcebergType  # a descriptor of pydantic for the type checker
+        return of_text.handle_primitive_type(names.get(kind, kind.replace(",", ", ")), None)
+    if kind["type"] == "struct":
+        return types.StructType(*fields_of(kind, numbers))
+    if kind["type"] == "array":
+        return types.ListType(next(numbers), _iceberg(kind["elementType"], numbers), element_required=False)
+    key, value = next(numbers), next(numbers)
+    parts = (_iceberg(kind[each], numbers) for each in ("keyType", "valueType"))
+    return types.MapType(key, next(parts), value, next(parts), value_required=False)
+
+
+def matching(columns: Sequence[str], rows: Collection[Row]) -> Any:
+    """Give a predicate of the rows with these values; its size is that of the column with the most of them."""
+    from pyiceberg.expressions import AlwaysFalse, And, Or
+
+    if not rows:
+        return AlwaysFalse()
+    most = max(range(len(columns)), key=lambda at: len({row[at] for row in rows}))
+    groups: dict[Row, set[Any]] = {}
+    for row in rows:
+        groups.setdefault(row[:most] + row[most + 1 :], set()).add(row[most])
+    others = [*columns[:most], *columns[most + 1 :]]
+    found = [
+        reduce(
+            And, [_in(columns[most], values), *(_in(name, {value}) for name, value in zip(others, group, strict=True))]
+        )
+        for group, values in groups.items()
+    ]
+    return found[0] if len(found) == 1 else Or(*found)
+
+
+def _in(column: str, values: Collection[Any]) -> Any:
+    """Give a predicate with bounds, because the library skips no file by a predicate of more than 200 values."""
+    from pyiceberg import expressions
+
+    terms: Any = expressions  # its types want the names of pydantic's fields
+    known = [each for each in values if each is not None]
+    if not known:
+        return terms.IsNull(column)
+    found = terms.In(column, known)
+    if len(known) > 200:
+        bounds = terms.GreaterThanOrEqual(column, min(known)), terms.LessThanOrEqual(column, max(known))
+        found = terms.And(found, *bounds)
+    return found if len(known) == len(values) else terms.Or(found, terms.IsNull(column))

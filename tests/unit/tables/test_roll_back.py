@@ -1,0 +1,187 @@
+"""A rewind takes out of the tables what no longer counts, or says why not (semantics R5, decision 0056)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint.documents import staged_tables
+from airflow_cairn.checkpoint.documents.staged_tables import Mode
+from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
+from airflow_cairn.checkpoint.extensions.contracts import RewindNotice
+from airflow_cairn.tables.delta import OpenDelta
+from airflow_cairn.tables.iceberg import OpenIceberg
+from tests.support.errors import raises_code
+from tests.support.lake import Delta, Iceberg, Place, notice
+
+STORAGE = "s3://lake/cairn"
+
+
+class Killed(BaseException):
+    """The trigger's process ends here."""
+
+
+@pytest.fixture(params=[Iceberg, Delta])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    made: Place = request.param(tmp_path, f"file://{tmp_path}/the lake", partitioned="mode" in request.fixturenames)
+    made.owner = staged_tables.owner_of("flights", STORAGE)
+    return made
+
+
+def commit(place: Place, checkpoint: int, *ids: int, **way: Any) -> CheckpointNotice:
+    """Have an epoch commit rows."""
+    answer = place.sink.trigger(checkpoint, 0)
+    place.answers[checkpoint] = answer
+    place.described = staged_tables.description_of(answer, where="answer")
+    rows = place.stage(place.described.staging, f"t{checkpoint}", *ids, **way)
+    told = notice(rows, checkpoint=checkpoint, retained=range(checkpoint))
+    place.sink.notify_checkpoint_complete(told)
+    return told
+
+
+def go_back(place: Place, to: int, through: int) -> None:
+    """Have the trigger after a rewind tell a new process's sink."""
+    sink = place.new_sink()
+    sink.restore(to, place.answers.get(to))
+    sink.rewound(RewindNotice("flights", STORAGE, to, through))
+
+
+def around(patch: pytest.MonkeyPatch, place: Place, method: str, before: Callable[[], None], after: Any) -> None:
+    """Have something happen once, before or after a step of the roll-back."""
+    kind: Any = OpenIceberg if isinstance(place, Iceberg) else OpenDelta
+    real, calls = getattr(kind, method), []
+
+    def call(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            before()
+        found = real(*given)
+        if len(calls) == 1:
+            after()
+        return found
+
+    patch.setattr(kind, method, call)
+
+
+def nothing() -> None:
+    """Nothing happens here."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("killed", ["", "before", "after"])
+def test_what_no_longer_counts_is_taken_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch, mode: Mode, killed: str
+) -> None:  # semantics R5
+    """Twice asked, with a crash before or after; what is told again stays out; a later rewind goes further back."""
+    way: dict[str, Any] = {"mode": mode} | ({"key": ("id",), "deletes": [1]} if mode is Mode.UPSERT else {})
+    commit(place, 2, 1, 5)
+    place.foreign(3)
+    before = place.rows()
+    late = [commit(place, 3, 11, **way), commit(place, 4, 7)]
+    changed = place.rows()
+    assert changed != before
+    if killed:
+        with monkeypatch.context() as patch:
+            around(patch, place, "roll_back", *((kill, nothing) if killed == "before" else (nothing, kill)))
+            with pytest.raises(Killed):
+                go_back(place, 2, 4)
+        assert place.rows() == (changed if killed == "before" else before)
+    for _ in range(2):
+        go_back(place, 2, 4)
+        assert place.rows() == before
+    for told in late:
+        place.new_sink().notify_checkpoint_complete(told)
+    assert place.rows() == before
+    commit(place, 5, 11)
+    assert place.rows() == sorted([*before, 11])
+    go_back(place, 2, 4)
+    assert place.rows() == sorted([*before, 11]), "what counts is on top"
+    go_back(place, 2, 5)
+    assert place.rows() == before
+
+
+def test_the_first_commit_of_all_is_taken_back(place: Place) -> None:
+    commit(place, 1, 1)
+    go_back(place, 0, 1)
+    go_back(place, 0, 1)
+    commit(place, 2, 2)
+    assert place.rows() == [2]
+
+
+def test_what_others_have_committed_since_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who it was is named; one who comes while the roll-back is on its way, too. A compaction changes nothing."""
+    commit(place, 2, 1)
+    commit(place, 3, 2)
+    if isinstance(place, Delta):
+        place.table.optimize.compact()
+    why = r"others have committed (snapshot \d+, append|version \d+, WRITE).*on_rewind='keep'"
+    with monkeypatch.context() as patch, raises_code("table_changed", match=why):
+        around(patch, place, "_oldest", nothing, lambda: place.foreign(9))
+        go_back(place, 2, 3)
+    with raises_code("table_changed", match=why):
+        go_back(place, 2, 3)
+    assert place.rows() == [1, 2, 9]
+    sink = place.new_sink(on_rewind="keep")
+    sink.rewound(RewindNotice("flights", STORAGE, 2, 3))
+    go_back(place, 3, 4)
+    assert place.rows() == [1, 2, 9]
+
+
+def test_a_listener_that_sleeps_meanwhile_commits_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read the version that the roll-back goes back to, so nothing but the marks tells it."""
+    commit(place, 2, 1)
+    told = notice(place.stage(place.trigger(3), "t3", 2), checkpoint=3)
+
+    def others() -> None:
+        place.new_sink().notify_checkpoint_complete(told)
+        go_back(place, 2, 3)
+
+    around(monkeypatch, place, "commit", others, nothing)
+    place.new_sink().notify_checkpoint_complete(told)
+    assert place.rows() == [1]
+
+
+def test_commits_of_a_job_that_began_anew(place: Place) -> None:
+    """The ids of its former life are higher, and count."""
+    for checkpoint in (4, 5, 1, 2, 3):
+        commit(place, checkpoint, checkpoint)
+    go_back(place, 2, 3)
+    assert place.rows() == [1, 2, 4, 5]
+    go_back(place, 2, 5)
+    assert place.rows() == [1, 2, 4, 5]
+
+
+def test_the_versions_of_retained_checkpoints_are_tagged(tmp_path: Path) -> None:
+    """So no expiry deletes them; the tag of one that is not kept any more goes with the next commit."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/lake")
+    place.owner = staged_tables.owner_of("flights", STORAGE)
+    for checkpoint in (1, 2, 3):
+        commit(place, checkpoint, checkpoint)
+
+    def tags() -> list[str]:
+        return sorted(each.rpartition("-")[2] for each in place.table.metadata.refs if each != "main")
+
+    assert tags() == ["1", "2", "3"]
+    told = notice(place.stage(place.trigger(4), "t4", 4), checkpoint=4, retained=(3, 4))
+    place.sink.notify_checkpoint_complete(told)
+    assert tags() == ["3", "4"]
+    held = {each.snapshot_id for each in place.table.metadata.refs.values()}
+    old = [each.snapshot_id for each in place.table.metadata.snapshots if each.snapshot_id not in held]
+    place.table.maintenance.expire_snapshots().by_ids(old).commit()
+    go_back(place, 3, 4)
+    assert (place.rows(), tags()) == ([1, 2, 3], ["3"])
+    place.tidy()
+    commit(place, 5, 5)
+    place.tidy()
+    with raises_code("table_changed", match="the snapshot before has expired"):
+        go_back(place, 3, 5)
+    place.sink = place.new_sink(on_rewind="keep")
+    commit(place, 6, 6)
+    assert tags() == []
