@@ -7,13 +7,12 @@ store.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, overload
 
 import pendulum
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
-
-from ..storage.records import dataclass
 
 # Computes the window of the next scheduled run: pure arithmetic, in UTC, on nothing but the data that Airflow keeps.
 #

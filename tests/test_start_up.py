@@ -111,7 +111,8 @@ def test_records_have_methods_that_are_made_when_they_are_used() -> None:
     own = [
         f"{path.relative_to(ROOT)}: from storage/records.py take dataclass"
         for path in modules()
-        if path.name != "records.py" and not path.is_relative_to(ROOT / "dags")
+        # Every process of Airflow loads the plugin, and with it the timetable, but nothing else of Cairn.
+        if path.name not in ("records.py", "timetable.py") and not path.is_relative_to(ROOT / "dags")
         for _, name in imports_of(path, path.read_text())
         if name == "dataclasses.dataclass"
     ]
