@@ -16,13 +16,14 @@ from ...checkpoint.validation import did_you_mean
 from ...spark.execution.failure_kinds import one_line
 from ...spark.programs.arguments import NO_PARTS, Argument, NewState, Output, Publish, Read, pieces_of, program_of
 from ..graph.run_tasks import source_folders
+from .outcome import VANISHED
 
 if TYPE_CHECKING:
     from ...checkpoint.documents.attempt import StageSpec
     from ...checkpoint.documents.programs import Program
     from ..graph.declaration import StageOperator
     from ..graph.stages import StageTask
-    from .outcome import VANISHED, StageRun
+    from .outcome import StageRun
 
 
 def program(stage: StageOperator) -> Program | None:
