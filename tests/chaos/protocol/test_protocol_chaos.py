@@ -58,7 +58,7 @@ def test_some_faults_on_each_cloud(request: pytest.FixtureRequest, cloud: str) -
     with stage(server, server.new_root()) as ready:
         figures = ready.play(OF_THE_STORE)
     assert not figures.violations, "\n".join(map(str, figures.violations))
-    assert set(figures.faults) == {fault.kind for run in OF_THE_STORE.runs for fault in run.faults}
+    assert set(figures.faults) >= {fault.kind for run in OF_THE_STORE.runs for fault in run.faults}
 
 
 def test_a_fold_that_is_doubled_is_found(s3_server: S3Server, s3_bucket: str) -> None:

@@ -209,7 +209,7 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     wait_until(lambda: not servers(job).servers, 300, "the server that has had three sessions to end")
     wait_until(lambda: not folder.exists(), 120, "the folder to go, which is the last that it does")
 
-    assert run("e4", by_tls(timedelta(seconds=10))) != first
+    assert run("e4", by_tls(timedelta(seconds=30))) != first
     assert [(each.machine, each.host) for each in servers(job).servers] == [(ANYWHERE, "127.0.0.1")]
     assert [each.id for each in job.coordinator.head().completed][-1] == 4
     wait_until(lambda: not servers(job).servers, 300, "the idle server to end")
