@@ -217,7 +217,7 @@ class Epoch(EpochState):
         self._check_open("before_snapshot")
         self._before_snapshot.set(step)
 
-    def publish(self, name: str, df: DataFrame, *, background: bool = False) -> None:
+    def publish(self, name: str, df: DataFrame, *, background: bool = False, to: str | None = None) -> None:
         """Write a table; readers see it once the checkpoint completes (semantics C4).
 
         Args:
@@ -225,14 +225,27 @@ class Epoch(EpochState):
             df: the whole table.
             background: write while the block goes on (semantics A5, B5); the block's end waits. The input of `df` must
                 stay.
+            to: one of the group's `tables` whose rows these replace, as by `epoch.table(to).replace`; they are copied
+                from the published files, so `df` runs once.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame.
+            InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame; `to` is no table of the
+                group, does not take these rows, or is given with `background`.
             InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
         """
         self._check_open("publish")
-        self._outputs.write("table", name, df, background=background)
+        if to is not None and background:
+            raise InvalidStateError(
+                f"the table {to!r} gets the rows of the files of {name!r}, which a write in the background has not "
+                "written yet: leave background out, or to",
+            )
+        copy = None if to is None else self.table(to)
+        if copy is not None:
+            copy.check(df)
+        published = self._outputs.write("table", name, df, background=background)
+        if copy is not None and published is not None:
+            copy.replace(united(df.sparkSession, self._files, [published]))
 
     def append(
         self,

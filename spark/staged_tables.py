@@ -133,11 +133,7 @@ class StagedTables:
         Raises:
             InvalidStateError: the table does not take this mode, the rows do not fit it, or it was written before.
         """
-        if mode.value in table.refused:
-            raise InvalidStateError(f"{table.name} does not take {mode.value}: it {table.refused[mode.value]}")
-        if not table.table_id:
-            table = to_create(name, table, df)
-        rows = None if df is None else checked(name, table, df, key)
+        table, rows = _fitting(name, table, mode, df, key)
         keys = None if deletes is None else checked_keys(name, table, deletes, key)
         one = keys if rows is None else rows
         assert one is not None, "the caller has one of the two"
@@ -249,6 +245,10 @@ class EpochTable:
         """
         return self._tables.read(self.name, self.description)
 
+    def check(self, df: DataFrame) -> None:
+        """Check that `replace` takes these rows; see there."""
+        _fitting(self.name, self.description, Mode.REPLACE, df)
+
     def append(self, df: DataFrame) -> None:
         """Add rows to the table when the checkpoint completes, each once. Runs the DataFrame now.
 
@@ -309,6 +309,21 @@ class EpochTable:
         if df is None and deletes is None:
             raise InvalidStateError(f"the upsert of the table {self.name!r} holds nothing: give rows, or deletes=…")
         self._tables.stage(self.name, self.description, Mode.UPSERT, df, columns, deletes)
+
+
+def _fitting(
+    name: str, table: TableDescription, mode: Mode, df: DataFrame | None, key: Sequence[str] = ()
+) -> tuple[TableDescription, DataFrame | None]:
+    """Give the table, with columns if these rows create it, and the rows as it takes them.
+
+    Raises:
+        InvalidStateError: the table does not take this mode, or the rows do not fit it.
+    """
+    if mode.value in table.refused:
+        raise InvalidStateError(f"{table.name} does not take {mode.value}: it {table.refused[mode.value]}")
+    if not table.table_id:
+        table = to_create(name, table, df)
+    return table, None if df is None else checked(name, table, df, key)
 
 
 def _check_upsert(

@@ -49,8 +49,8 @@ class Outputs:
 
     def write(
         self, kind: str, name: str, df: DataFrame, key: str | Sequence[str] = (), *, background: bool = False
-    ) -> None:
-        """Write a DataFrame.
+    ) -> Stored | None:
+        """Write a DataFrame, and return what was written; None: the write was only started.
 
         Args:
             kind: `state`, `table` or `exchange`.
@@ -67,8 +67,9 @@ class Outputs:
         self._take_written(kind, name)
         planned = self._writer.plan(kind, name, df, columns)
         if not background:
-            self._add(self._write(planned))
-            return
+            stored = self._write(planned)
+            self._add(stored)
+            return stored
         self._background.start(
             BackgroundSnapshot(
                 df.sparkSession,
@@ -78,6 +79,7 @@ class Outputs:
                 lambda: self._writer.delete_output(planned.output.folder),
             )
         )
+        return None
 
     def update(
         self,

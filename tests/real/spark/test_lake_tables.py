@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,6 +165,17 @@ def orders(spark: SparkSession, first: int, count: int = 5) -> DataFrame:
     )
 
 
+def counted(df: DataFrame, into: Any) -> DataFrame:
+    """Give the same rows, each counted when it is made."""
+
+    def counting(rows: Iterable[Any]) -> Iterator[Any]:
+        for row in rows:
+            into.add(1)
+            yield row
+
+    return df.sparkSession.createDataFrame(df.rdd.mapPartitions(counting), df.schema)
+
+
 def test_two_tables_advance_with_one_checkpoint(spark: SparkSession, lake: Lake) -> None:  # semantics C4
     """Formats' partitions, types and names; a failed try, a dead driver; each row once, and no file besides."""
     from pyspark.sql.functions import expr
@@ -303,8 +314,17 @@ def test_rows_take_the_place_of_others(spark: SparkSession, lake: Lake) -> None:
         assert not fresh.exists
         for name in ("new_orders", "new_events"):
             epoch.table(name).upsert(orders(spark, 0), "id")
-        for name in ("orders", "events"):
-            epoch.table(name).replace(orders(spark, 0, 2))
+        for call, why in (
+            (lambda: epoch.publish("totals", some, to="nix"), "the group has no table 'nix'"),
+            (lambda: epoch.publish("totals", some.drop("day"), to="orders"), "'day' is missing"),
+            (lambda: epoch.publish("totals", some, to="orders", background=True), "leave background out, or to"),
+        ):
+            with pytest.raises(InvalidStateError, match=why):
+                call()
+        made = epoch.spark.sparkContext.accumulator(0)
+        for name, df in (("totals", counted(orders(spark, 0, 2), made)), ("regions", orders(spark, 0, 2))):
+            epoch.publish(name, df, to="orders" if name == "totals" else "events")
+        assert made.value == 2, "what is published and copied is computed once"
     lake.complete("e")
     assert lake.ids() == ([0, 1], [0, 1])
     created = lake.catalog.load_table("sales.new")
