@@ -18,7 +18,16 @@ from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice,
 from ..documents.entries import CompletedEntry, EndedEntry, SavepointEntry, Slowest
 from ..documents.head import MAX_RECORDED, Head
 from ..documents.layout import run_id_of
-from ..documents.metadata import CHECKS, EXAMPLES, HandedOn, HandleLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.metadata import (
+    CHECKS,
+    EXAMPLES,
+    HandedOn,
+    HandleLine,
+    HookLine,
+    InFlightLine,
+    MetadataHeader,
+    StageLine,
+)
 from ..documents.read_windows import Overlap, WindowText
 from ..documents.strict_json import Json
 from ..reasons import Reason, Status
@@ -29,6 +38,7 @@ from .checkpoint_list import CheckpointRow, Entry, entry_of, newest_of, row_of, 
 from .drawn_stages import DrawnStage, drawn
 from .next_step import FollowedBy, ReadBy, failure_text, next_step
 from .stats import OutputRow, SubtaskRow, Tally
+from .table_changes import TableChange, changes_of
 
 SUBTASKS = 3
 """Default number of subtasks that are described of each stage."""
@@ -126,6 +136,8 @@ class CheckpointDetails:
     """Why the attempt was opened, if it is not the first."""
     tables: tuple[str, ...] = ()
     """Names of the published tables."""
+    changes: tuple[TableChange, ...] = ()
+    """What it does to tables outside of the storage; empty unless it is retained."""
     inputs: Mapping[str, WindowText] = field(default_factory=dict)
     """By run id, the windows of time that the runs in `replay` and in a stage's `owes` read, as far as known."""
     followed_by: FollowedBy | None = None
@@ -243,6 +255,7 @@ class CheckpointDetails:
             "replay": list(self.replay),
             "cause": self.cause,
             "tables": list(self.tables),
+            "changes": [each.as_json() for each in self.changes],
             "damages": list(self.damages),
             "followed_by": self.followed_by.id if self.followed_by else None,
             "next_step": self.next_step(storage),
@@ -268,7 +281,7 @@ def details(coordinator: Coordinator, checkpoint: int | None = None, *, subtasks
         )
         retained = head.completed_by_id(entry.id)
         if retained is not None:
-            return _in_order(_with_inputs(_of_metadata(coordinator.files, found, retained, subtasks), head))
+            return _in_order(_with_inputs(_of_metadata(coordinator.files, found, head, retained, subtasks), head))
         document = None if isinstance(entry, CompletedEntry) else coordinator.pending_document(entry)
         if isinstance(entry, EndedEntry) and entry.status is Status.FAILED:
             taken_up = head.unfinished(entry.epoch) if document is not None else None
@@ -322,8 +335,11 @@ def _in_order(found: CheckpointDetails) -> CheckpointDetails:
     return replace(found, stages=stages, slowest=slowest)
 
 
-def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntry, keep: int) -> CheckpointDetails:
+def _of_metadata(
+    files: JobFiles, found: CheckpointDetails, head: Head, entry: CompletedEntry, keep: int
+) -> CheckpointDetails:
     stages: list[StageRow] = []
+    lines: list[HookLine | StageLine] = []
     header: MetadataHeader | None = None
     line_of: StageLine | None = None
     tally: Tally | None = None
@@ -339,6 +355,8 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
                 yield replace(row, metrics=line_of.metrics)
 
     for line in metadata_file.read(files, entry.metadata):
+        if isinstance(line, HookLine | StageLine):
+            lines.append(line)
         if isinstance(line, MetadataHeader):
             header = line
         elif isinstance(line, StageLine):
@@ -356,6 +374,7 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
         slice=header.slice if header else None,
         replay=tuple(layout.run_id_of(epoch) for epoch in entry.replayed),
         tables=tuple(sorted(entry.tables)),
+        changes=tuple(changes_of(lines, head, entry.id, files.storage_option)),
     )
 
 

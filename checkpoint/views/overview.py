@@ -8,9 +8,11 @@ from dataclasses import asdict
 from ...storage.records import dataclass
 from ..coordinator import Coordinator
 from ..documents.entries import JobOwner, PendingEntry, RestoreRecord, SavepointEntry
+from ..documents.head import Head
 from ..documents.layout import run_id_of
 from ..documents.mirrors import MirrorOf, Moved
 from ..documents.read_windows import ReadWindow
+from ..documents.staged_tables import PREFIX
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..reasons import Status
@@ -22,12 +24,16 @@ from .checkpoint_list import CheckpointRow, Listing, listing
 from .details import CheckpointDetails, StageRow, details, savepoint_json
 from .next_step import NOTHING, failure_text, remedy_of
 from .stats import JobStats, stats
+from .table_changes import NEXT
 
 PENDING = 5
 """Pending checkpoints whose stages are described."""
 
 NAMED = 3
 """Stages that one alarm names."""
+
+OWED_MS = 5 * 60_000
+"""For so long a commit may be on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,18 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
+class OwedCommits:
+    """What a table, or another listener, was not told yet of completed checkpoints."""
+
+    listener: str
+    checkpoint: int
+    """The oldest."""
+    completed_at_ms: int | None
+    """None: that checkpoint is no longer retained."""
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """A job at a glance."""
 
@@ -87,6 +105,8 @@ class Overview:
     """Where the job has moved to, or what it is a mirror of."""
     again: tuple[str, ...] = ()
     """Epochs that an activated mirror lacked, and that have still to run again (semantics M6)."""
+    owed: tuple[OwedCommits, ...] = ()
+    """Sorted by the listener's name (semantics C4)."""
 
     @property
     def latest_completed(self) -> CheckpointRow | None:
@@ -146,6 +166,7 @@ def overview(coordinator: Coordinator) -> Overview:
         mirrors.lags(head),
         head.moved or head.mirror_of,
         mirrors.to_run_again(head),
+        tuple(_owed(head)),
     )
 
 
@@ -162,6 +183,7 @@ def alarms(found: Overview, storage: str, now_ms: int) -> tuple[Alarm, ...]:
         *_of_mirrors(found, storage, now_ms),
         *_of_failed(found, storage),
         *_of_gaps(found),
+        *_of_owed(found, storage, now_ms),
     ]
     said += [alarm for each in found.pending for alarm in _of_pending(each, now_ms)]
     return tuple(sorted(said, key=lambda alarm: ("error", "warning", "note").index(alarm.level)))
@@ -250,6 +272,36 @@ def _of_gaps(found: Overview) -> Iterator[Alarm]:
     text = f"No run has read {found.gaps[-1].short} UTC{older}."
     dag_id = found.owner.dag_id if found.owner else found.job
     yield Alarm("warning", text, f"To read it, type `{backfill_of(found.gaps[-1], dag_id)}`.")
+
+
+def _owed(head: Head) -> Iterator[OwedCommits]:
+    waiting: dict[str, list[int]] = {}
+    for notice in head.undelivered_completions():
+        for name in notice.listeners:
+            waiting.setdefault(name, []).append(notice.checkpoint)
+    for name, checkpoints in sorted(waiting.items()):
+        entry = head.completed_by_id(min(checkpoints))
+        yield OwedCommits(name, min(checkpoints), entry.completed_at_ms if entry else None, len(checkpoints))
+
+
+def _of_owed(found: Overview, storage: str, now_ms: int) -> Iterator[Alarm]:
+    """Report commits that no task has made for minutes (semantics C4)."""
+    for each in found.owed:
+        age_ms = None if each.completed_at_ms is None else now_ms - each.completed_at_ms
+        if age_ms is not None and age_ms < OWED_MS:
+            continue
+        of = f"The table `{each.listener.removeprefix(PREFIX)}` lacks"
+        if not each.listener.startswith(PREFIX):
+            of = f"The listener `{each.listener}` was not told of"
+        ago = "" if age_ms is None else f", which completed {wording.duration(age_ms)} ago"
+        more = "" if each.number == 1 else f" The same holds for {each.number - 1:,} later ones."
+        command = f"cairn forget-listener {found.job} {each.listener} --checkpoint {each.checkpoint} --yes"
+        yield Alarm(
+            "warning",
+            f"{of} checkpoint {each.checkpoint}{ago}.{more}",
+            f"{NEXT} To give it up, type `{command} --storage {storage}`.",
+            checkpoint=each.checkpoint,
+        )
 
 
 def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:

@@ -1,18 +1,103 @@
-"""What checkpoints have done to tables outside of the storage, for the plan of a rewind (decision 0056)."""
+"""What checkpoints do to tables outside of the storage, and which commits are owed (decision 0056)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...storage.errors import GoneError
+from ...storage.records import dataclass
 from ..documents.head import Head
 from ..documents.metadata import HookLine, StageLine
 from ..documents.staged_tables import BRANCH, PREFIX, Format, Mode, TableDescription, description_of, staged_of
+from ..documents.strict_json import Json
 from ..errors import DocumentError
 from ..store import metadata_file
 from ..store.job_files import JobFiles
+
+NEXT = (
+    "The job's next task commits, and the log of a task that failed to says why: clear the task that waits for the "
+    "checkpoint once that is mended."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What one checkpoint does to a table."""
+
+    table: str
+    """By which the group knows it."""
+    title: str
+    """The table's own name; that of the group if it is not known."""
+    way: str
+    """How: `append`, `upsert`, …, or `branch`."""
+    rows: int
+    give_up: str | None
+    """The command that gives the commit up, if it is owed, or was made and not noted."""
+    description: TableDescription | None
+    """As it was at the trigger; None: unknown."""
+
+    @property
+    def what(self) -> str:
+        """How, and of how many rows; of a branch they are not known."""
+        return self.way if self.way == BRANCH else f"{self.way}, {self.rows:,} rows"
+
+    @property
+    def owed(self) -> str:
+        """Say that the commit is owed, and what to do; empty unless it is."""
+        if not self.give_up:
+            return ""
+        return f"The commit is owed, or was not noted. {NEXT} To give it up, type `{self.give_up}`."
+
+    def as_json(self) -> dict[str, Json]:
+        """Give the change as plain JSON values."""
+        rows = None if self.way == BRANCH else self.rows
+        return {"table": self.table, "name": self.title, "way": self.way, "rows": rows, "give_up": self.give_up}
+
+
+def changes_of(
+    lines: Iterable[HookLine | StageLine], head: Head, checkpoint: int, storage_option: str
+) -> list[TableChange]:
+    """Give what a completed checkpoint does to tables outside of the storage.
+
+    Args:
+        lines: of its metadata.
+        head: says which commits are owed.
+        checkpoint: its id.
+        storage_option: for the command to type.
+
+    Raises:
+        DocumentError: what was noted of a table is broken.
+    """
+    owed = _owed(head, checkpoint, storage_option)
+    staged: dict[tuple[str, str], int] = {}
+    tables: dict[str, TableDescription] = {}
+    for line in lines:
+        if isinstance(line, HookLine) and line.answer.name.startswith(PREFIX):
+            name = line.answer.name
+            tables[name.removeprefix(PREFIX)] = description_of(line.answer.value, where=name)
+        elif isinstance(line, StageLine):
+            for name, value in line.committables.items():
+                if name.startswith(PREFIX) and (rows := staged_of(value, where=name)).changes:
+                    key = (name.removeprefix(PREFIX), rows.way)
+                    staged[key] = staged.get(key, 0) + rows.rows
+    return [
+        TableChange(name, table.name if (table := tables.get(name)) else name, way, count, owed.get(name), table)
+        for (name, way), count in sorted(staged.items())
+    ]
+
+
+def _owed(head: Head, checkpoint: int, storage_option: str) -> dict[str, str]:
+    """Give the command that gives a commit up, by the table whose notice of a completed checkpoint waits."""
+    return {
+        name.removeprefix(PREFIX): f"cairn forget-listener {head.job} {name} --checkpoint {checkpoint} --yes "
+        f"{storage_option}"
+        for each in head.undelivered_completions()
+        if each.checkpoint == checkpoint
+        for name in each.listeners
+        if name.startswith(PREFIX)
+    }
 
 
 def changes(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
@@ -26,44 +111,27 @@ def changes(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
     appended: set[str] = set()
     none = {"rolls_back": False, "roll_back": None, "only_if": None, "give_up": None}
     for entry in (each for each in head.completed if each.id > to):
-        owed = {
-            name.removeprefix(PREFIX): f"cairn forget-listener {head.job} {name} --checkpoint {entry.id} --yes "
-            f"{files.storage_option}"
-            for each in head.notices
-            if each.checkpoint == entry.id
-            for name in each.listeners
-            if name.startswith(PREFIX)
-        }
         try:
-            lines = tuple(metadata_file.read(files, entry.metadata))
-            staged = [
-                (name.removeprefix(PREFIX), staged_of(value, where=name))
-                for line in lines
-                if isinstance(line, StageLine)
-                for name, value in sorted(line.committables.items())
-                if name.startswith(PREFIX)
+            lines = [
+                line for line in metadata_file.read(files, entry.metadata) if isinstance(line, HookLine | StageLine)
             ]
-            tables = {
-                line.answer.name.removeprefix(PREFIX): description_of(line.answer.value, where=line.answer.name)
-                for line in lines
-                if isinstance(line, HookLine) and line.answer.name.startswith(PREFIX)
-            }
+            of_entry = changes_of(lines, head, entry.id, files.storage_option)
         except (GoneError, DocumentError):
+            owed = _owed(head, entry.id, files.storage_option)
             unknown = {"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None, **none}
             found += [{**unknown, "table": name, "give_up": owed[name]} for name in sorted(owed)] or [unknown]
             continue
-        for name, mode in sorted({(name, rows.way) for name, rows in staged if rows.changes}):
-            count = sum(rows.rows for of, rows in staged if (of, rows.way) == (name, mode))
-            change = {"checkpoint": entry.id, "table": name, "mode": mode, "rows": count, **none}
-            table = tables.get(name)
+        for each in of_entry:
+            change = {"checkpoint": entry.id, "table": each.table, "mode": each.way, "rows": each.rows, **none}
+            table = each.description
             # Of PostgreSQL only added rows can be told from others.
             change["rolls_back"] = bool(
-                table and table.rolls_back and (mode == Mode.APPEND.value or table.format is not Format.POSTGRES)
+                table and table.rolls_back and (each.way == Mode.APPEND.value or table.format is not Format.POSTGRES)
             )
-            change["give_up"] = owed.get(name)
-            if mode in (Mode.APPEND.value, BRANCH) and name not in appended and name in tables and tables[name].format:
-                appended.add(name)
-                change["roll_back"], change["only_if"] = _roll_back(tables[name], entry.id)
+            change["give_up"] = each.give_up
+            if each.way in (Mode.APPEND.value, BRANCH) and each.table not in appended and table and table.format:
+                appended.add(each.table)
+                change["roll_back"], change["only_if"] = _roll_back(table, entry.id)
             found.append(change)
     return found
 

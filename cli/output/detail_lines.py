@@ -10,6 +10,7 @@ from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails, StageRow
 from ...checkpoint.views.stats import SubtaskRow
+from ...checkpoint.views.table_changes import NEXT
 from . import text
 
 _WAITED, _RAN, _WROTE, _SUBTASK = ".", "=", "#", "-"
@@ -66,7 +67,16 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
         for output in stage.outputs
         if output.kind == "table"
     ]
-    return [*written, "", "tables:", *tables] if tables else written
+    if tables:
+        written += ["", "tables:", *tables]
+    if found.changes:
+        written += ["", "tables outside of the storage:"]
+    for each in found.changes:
+        made = "owed" if each.give_up else "committed"
+        written += text.paragraph(f"  {each.table}  {each.title}: {each.what}, {made}", columns)
+        if each.give_up:
+            written += [*text.paragraph(f"    {NEXT} To give it up:", columns), f"      {each.give_up}"]
+    return written
 
 
 def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Iterator[str]:

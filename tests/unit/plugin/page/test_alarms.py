@@ -3,16 +3,24 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
+from html import unescape
 
 from airflow_cairn.checkpoint import FixedDelayRestart, system_runtime
+from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.staged_tables import StagedBranch, StagedRows, TableDescription, encode
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.views.details import details
+from airflow_cairn.checkpoint.views.overview import OWED_MS, alarms, overview
+from airflow_cairn.checkpoint.views.table_changes import NEXT
 from airflow_cairn.checkpoint.views.wording import moment
+from airflow_cairn.cli.output import detail_lines
 from airflow_cairn.plugin.drawings.stage_progress import TaskTry
 from airflow_cairn.plugin.page.server import Schedule
 from tests.support.shut_down import shut_down
-from tests.support.world.world import CONFIG, World
-from tests.unit.plugin.page.stand_in import Page, one_job
+from tests.support.world.world import CONFIG, JOB, World
+from tests.unit.cli.test_rewind import Fixed
+from tests.unit.plugin.page.stand_in import STORAGE, Page, one_job
 from tests.unit.plugin.page.test_pages import ONE, words
 
 CAUSE = "OSError: disk full"
@@ -113,3 +121,44 @@ def test_the_page_of_what_failed_begins_with_the_cause() -> None:
     overview = page.get(ONE).text
     assert f"Checkpoint 3 failed in clean : {CAUSE} (no retry cures this)." in words(overview)
     assert f'Its page: checkpoint <a href="/cairn{ONE}/checkpoints/3">3</a>.' in overview
+
+
+def test_a_table_that_lacks_a_checkpoint_is_named() -> None:  # semantics C4
+    """Not while its commit may be on its way; with the command that gives it up, on the checkpoint's page at once."""
+    world = World()
+    world.clock.now_ms = system_runtime().now_ms()
+    table = TableDescription("lake.sales.orders", "u", "s3://x", {"type": "struct", "fields": []})
+    hooks = [Fixed("orders", table), Fixed("merged", replace(table, name="lake.sales.<merged>"))]
+    answer = world.coordinator().trigger(
+        replace(world.request("a"), hooks=tuple(each.name for each in hooks), listeners=("table.orders", "warehouse"))
+    )
+    assert isinstance(answer, Triggered)
+    world.coordinator().ask_hooks(answer.pending, hooks)
+    rows = StagedRows("flights.0a", "s3://x/y", "s3://x", "0" * 64, 1_220)
+    branch = StagedRows("f.0a", "b", "b", "", 0, branch=StagedBranch("u", "1", "2"))
+    staged = {"table.orders": encode(rows), "table.merged": encode(branch)}
+    for spec in world.stages:
+        written = world.write(world.submit("a", spec.uid).handover)
+        world.coordinator().acknowledge(replace(written, committables=staged if spec is world.stages[0] else {}))
+    world.coordinator().complete(1)
+    page = Page(one_job(world.memory))
+    assert "lacks checkpoint" not in words(page.get(ONE).text)
+    give_up = f"cairn forget-listener {JOB} table.orders --checkpoint 1 --yes --storage"
+    seen = unescape(words(page.get(f"{ONE}/checkpoints/1").text))
+    assert "merged lake.sales.<merged> branch committed orders lake.sales.orders append, 1,220 rows owed" in seen
+    assert f"{NEXT} To give it up, type {give_up} {world.store.uri} ." in seen
+    shown = detail_lines.lines(world.coordinator().files, details(world.coordinator(), 1), 9)
+    lines = " ".join(" ".join(shown).split())
+    assert "merged lake.sales.<merged>: branch, committed orders lake.sales.orders: append, 1,220 rows, owed" in lines
+    assert f"To give it up: {give_up} {world.store.uri}" in lines
+    listed = details(world.coordinator(), 1).as_json(storage=STORAGE)["changes"]
+    assert isinstance(listed, list) and [each["rows"] for each in listed if isinstance(each, dict)] == [None, 1_220]
+    found = overview(world.coordinator())
+    late = alarms(found, STORAGE, world.clock.now_ms + OWED_MS + 1_000)
+    assert [each.text for each in late if each.level == "warning"] == [
+        "The table `orders` lacks checkpoint 1, which completed 5m 01s ago.",
+        "The listener `warehouse` was not told of checkpoint 1, which completed 5m 01s ago.",
+    ]
+    assert late[0].way_out.endswith(f"`{give_up} {STORAGE}`.")
+    world.coordinator().forget_listener("table.orders")
+    assert "append, 1,220 rows committed" in words(page.get(f"{ONE}/checkpoints/1").text)
