@@ -161,4 +161,5 @@ def test_a_table_that_lacks_a_checkpoint_is_named() -> None:  # semantics C4
     ]
     assert late[0].way_out.endswith(f"`{give_up} {STORAGE}`.")
     world.coordinator().forget_listener("table.orders")
+    page = Page(one_job(world.memory))
     assert "append, 1,220 rows committed" in words(page.get(f"{ONE}/checkpoints/1").text)
