@@ -238,7 +238,10 @@ def _doctor(verbs: Verbs) -> None:
     )
     verb.add_argument("--dag", metavar="DAG_ID", help="as --worker, and ask Airflow's API for this DAG")
     verb.add_argument(
-        "--dag-file", metavar="FILE", help="with --dag: the file of this DAG, to check the tables that it declares too"
+        "--dag-file",
+        metavar=("FILE", "DAG_ID"),
+        nargs=2,
+        help="as --worker, and check the tables that this DAG of the file declares",
     )
     verb.add_argument(
         "--cluster",
@@ -252,9 +255,8 @@ def _doctor(verbs: Verbs) -> None:
     )
     verb.add_argument(
         "--stage",
-        metavar=("DAG_FILE", "DAG_ID", "TASK_ID"),
-        nargs=3,
-        help="with --cluster, in place of --spark-conn: the application starts as this stage does",
+        metavar="TASK_ID",
+        help="with --cluster and --dag-file, in place of --spark-conn: the application starts as this stage does",
     )
     verb.add_argument(
         "--conf",

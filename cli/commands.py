@@ -140,18 +140,18 @@ def doctor(options: argparse.Namespace) -> Outcome:
     Raises:
         InvalidConfigError: the stage of `--stage` cannot be asked about its cluster.
     """
-    ask = None if options.stage is None else partial(_ask_by_stage, *options.stage, conf=dict(options.conf))
+    ask = None if options.stage is None else partial(_ask_by_stage, options)
     store = opened(options.storage, options) if options.storage else None
     with ProgressLine("checked") as line:
         found = doctor_of.doctor(store, options, line.show, ask=ask)
     return Outcome(list(doctor_of.lines(found)), found.as_json(), damaged=not found.healthy)
 
 
-def _ask_by_stage(dag_file: str, dag_id: str, task_id: str, *, conf: dict[str, str]) -> object:
+def _ask_by_stage(options: argparse.Namespace) -> object:
     from ..operators.group.checks import dag_in
     from ..operators.stage.cluster_question import ask_by_stage, stage_in
 
-    return ask_by_stage(stage_in(dag_in(dag_file, dag_id), task_id), conf)
+    return ask_by_stage(stage_in(dag_in(*options.dag_file), options.stage), dict(options.conf))
 
 
 def clean(store: ObjectStore, options: argparse.Namespace) -> Outcome:

@@ -37,14 +37,14 @@ def doctor(
 
     Raises:
         InvalidConfigError: there is nothing to check, `--spark-conn` or `--stage` is given without `--cluster`, both
-            are given, `--dag-file` is given without `--dag`, or Airflow is not installed here.
+            are given, `--stage` is given without `--dag-file`, or Airflow is not installed here.
     """
-    if options.dag_file is not None and not options.dag:
-        raise InvalidConfigError("--dag-file is the file of the DAG whose tables are checked; name it by --dag too")
     if options.spark_conn is not None and not options.cluster:
         raise InvalidConfigError("--spark-conn names the cluster that --cluster asks; give --cluster too")
     if options.stage is not None and (options.spark_conn is not None or not options.cluster):
         raise InvalidConfigError("--stage names the stage by which --cluster asks; give --cluster and no --spark-conn")
+    if options.stage is not None and options.dag_file is None:
+        raise InvalidConfigError("--stage is a task of a DAG: say which by --dag-file FILE DAG_ID", stage=options.stage)
     found = Examination()
     if store is not None:
         found.add(
@@ -76,7 +76,7 @@ def doctor(
 
 
 def _of_worker(options: argparse.Namespace) -> bool:
-    return bool(options.worker or options.dag or options.cluster)
+    return bool(options.worker or options.dag or options.dag_file or options.cluster)
 
 
 def _worker(options: argparse.Namespace, ask: Callable[[], Any] | None, *, s3: bool) -> Examination:
@@ -88,7 +88,7 @@ def _worker(options: argparse.Namespace, ask: Callable[[], Any] | None, *, s3: b
             raise InvalidConfigError(
                 f"--worker is for a machine on which Airflow's workers run; here Airflow cannot be imported: {error}"
             ) from error
-        cluster = options.stage[-1] if options.stage else options.spark_conn or "spark_default"
+        cluster = options.stage or options.spark_conn or "spark_default"
         return examine_worker(
             s3=s3,
             spark_conf=dict(options.conf),
@@ -103,7 +103,7 @@ def _tables(options: argparse.Namespace) -> Examination:
     with redirect_stdout(sys.stderr):
         from ..operators.group.checks import examine_tables_in
 
-        return examine_tables_in(options.dag_file, options.dag, write=not options.read_only)
+        return examine_tables_in(*options.dag_file, write=not options.read_only)
 
 
 @contextmanager

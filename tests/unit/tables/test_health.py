@@ -106,7 +106,15 @@ def test_nothing_is_written_where_that_is_asked(tmp_path: Path, monkeypatch: pyt
 def test_the_command_takes_the_tables_of_a_dag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("airflow_cairn.tasks.health.examine.examine_worker", lambda **_: Examination())
+    asked: list[Any] = []
+
+    def worker(*, ask: Any, cluster: str | None, **_: Any) -> Examination:
+        asked.append((cluster, ask and ask()))
+        return Examination()
+
+    monkeypatch.setattr("airflow_cairn.tasks.health.examine.examine_worker", worker)
+    by_stage = "airflow_cairn.operators.stage.cluster_question.ask_by_stage"
+    monkeypatch.setattr(by_stage, lambda task, conf: (task.task_id, conf))
     place = Delta(tmp_path, f"file://{tmp_path}/lake")
     file = tmp_path / "flights.py"
     file.write_text(
@@ -117,8 +125,13 @@ def test_the_command_takes_the_tables_of_a_dag(
         "    with CheckpointedTaskGroup('e', storage='file:///x', reads_window=False, tables=tables):\n"
         "        SparkEpochOperator(task_id='a', application='a.py')\n"
     )
-    assert main(["doctor", "--dag", "flights", "--dag-file", str(file)]) == DAMAGED
+    assert main(["doctor", "--dag-file", str(file), "flights"]) == DAMAGED
     out = capsys.readouterr().out
     assert "ERROR table-missing: table none\n" in out and "1 error, 0 warnings; 5 checks passed" in out
-    assert main(["doctor", "--dag-file", str(file)]) == FAILED
-    assert "name it by --dag too" in capsys.readouterr().err
+    assert (
+        main(["doctor", "--dag-file", str(file), "flights", "--cluster", "--stage", "e.a", "--conf", "a=b"]) == DAMAGED
+    )
+    assert asked == [(None, None), ("e.a", ("e.a", {"a": "b"}))]
+    assert "ERROR table-missing: table none\n" in capsys.readouterr().out
+    assert main(["doctor", "--dag-file", str(file), "trains"]) == FAILED
+    assert "the file holds no DAG of that id" in capsys.readouterr().err

@@ -256,8 +256,9 @@ def test_a_connection_to_a_cluster_that_is_not_to_be_asked_is_refused(
     for words in (["--worker"], ["--storage", f"file://{tmp_path}"]):
         assert main(["doctor", "--spark-conn", CONN, *words]) == FAILED
         assert capsys.readouterr().err.endswith(said), words
-    assert main(["doctor", "--worker", "--stage", "f.py", "dag", "task"]) == FAILED
-    assert "give --cluster and no --spark-conn" in capsys.readouterr().err
+    for more, why in (("--worker", "give --cluster and no --spark-conn"), ("--cluster", "by --dag-file FILE DAG_ID")):
+        assert main(["doctor", "--stage", "epoch.routes", more]) == FAILED
+        assert why in capsys.readouterr().err
     with pytest.raises(InvalidConfigError, match="give cluster=True and no spark_conn_id"):
         CairnDoctorOperator(task_id="doctor", storage=f"file://{tmp_path}", stage="routes")
     with pytest.raises(InvalidConfigError, match="give cluster=True too"):
