@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
-from ..checkpoint.errors import CheckpointFailedError
+from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
 from ..checkpoint.validation import check_seconds, check_spelling
 from ..storage.errors import ForbiddenError, UnavailableError
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
-from ..triggers.completed_epoch import CompletedEpochTrigger, completed_in
+from ..triggers.completed_epoch import Committing, CompletedEpochTrigger, completed_in
 from ..triggers.polling import why_failed
 from . import outcome
 
@@ -21,10 +21,10 @@ log = logging.getLogger("airflow_cairn")
 
 
 class CompletedEpochSensor(BaseSensorOperator):
-    """Waits until a job has completed a run's epoch, or has read a window of time. It only reads the job's head.
+    """Waits until a job has completed a run's epoch, or has read a window of time, and its tables have the rows.
 
-    It needs neither the job's DAG nor its Airflow, only read access to the storage. In the job's own DAG
-    `wait_for_checkpoint` does more.
+    It only reads the job's head: it needs neither the job's DAG nor its Airflow, only read access to the storage. In
+    the job's own DAG `wait_for_checkpoint` does more.
 
     Args:
         storage: storage URI of the job (templated).
@@ -34,13 +34,15 @@ class CompletedEpochSensor(BaseSensorOperator):
         end: the window's end, exclusive (templated); by default the end of this run's data interval. The job has read
             the window when its newest completed checkpoint covers all of it, with one run or with several.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None: boto3's own chain.
+        wait_for_tables: wait until the group's `tables` have the rows of this checkpoint and of those before it, too; a
+            commit that was given up is not waited for. False: the checkpoint alone decides.
         deferrable: wait in the triggerer.
         poke_interval: seconds (or a timedelta) between two looks, in the triggerer at first; more than 0. A look costs
             one request.
         **kwargs: arguments of every sensor: `timeout`, `mode`, `soft_fail`, `outlets`, ….
 
     Raises:
-        InvalidConfigError: storage or job are missing, or the interval is not positive.
+        InvalidConfigError: storage or job are missing, the interval is not positive, or `wait_for_tables` is no bool.
         InvalidKeyError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is not supported.
     """
@@ -57,6 +59,7 @@ class CompletedEpochSensor(BaseSensorOperator):
         start: str | None = "{{ data_interval_start }}",
         end: str | None = "{{ data_interval_end }}",
         aws_conn_id: str | None = None,
+        wait_for_tables: bool = True,
         deferrable: bool = True,
         poke_interval: timedelta | float = 30.0,
         **kwargs: Any,
@@ -70,6 +73,11 @@ class CompletedEpochSensor(BaseSensorOperator):
         # Without a window no template is rendered: the run may have no data interval.
         self.start, self.end = (None, None) if run_id is not None else (start, end)
         self.aws_conn_id = aws_conn_id
+        if not isinstance(wait_for_tables, bool):
+            raise InvalidConfigError(
+                "wait_for_tables must be True or False", wait_for_tables=repr(wait_for_tables), task=self.task_id
+            )
+        self.wait_for_tables = wait_for_tables
         self.deferrable = deferrable
         check_storage_and_job(storage, job, task=self.task_id)
 
@@ -77,7 +85,7 @@ class CompletedEpochSensor(BaseSensorOperator):
         """Wait for the epoch or the window.
 
         Returns:
-            The job, and the checkpoint that completed the epoch, or the newest one, which covers the window.
+            The job, and the checkpoint that completed the epoch, or the newest one that covers the window.
 
         Raises:
             InvalidConfigError: there is nothing to wait for, or the job no longer knows what it has read so long ago.
@@ -121,7 +129,8 @@ class CompletedEpochSensor(BaseSensorOperator):
         settings = rendered_settings(self)
         try:
             with naming(task=self.task_id), settings.naming_connection():
-                found = completed_in(settings.coordinator(waits=not self.deferrable), self.run_id, *self._window())
+                coordinator = settings.coordinator(waits=not self.deferrable)
+                found = completed_in(coordinator, self.run_id, *self._window(), wait_for_tables=self.wait_for_tables)
         except UnavailableError as error:
             log.warning("The storage cannot be reached, asking again: %s", error)
             return None
@@ -129,6 +138,9 @@ class CompletedEpochSensor(BaseSensorOperator):
             if not self.deferrable:
                 raise  # opening the store has already waited for it
             log.warning("The storage refuses the credentials, asking again: %s", error)
+            return None
+        if isinstance(found, Committing):
+            log.info("%s", found.text)
             return None
         return None if found is None else {"job": settings.job, "checkpoint": found}
 
@@ -149,6 +161,7 @@ class CompletedEpochSensor(BaseSensorOperator):
                 end=end,
                 aws_conn_id=settings.aws_conn_id,
                 poll_interval=self.poke_interval,
+                wait_for_tables=self.wait_for_tables,
             ),
             method_name="execute_complete",
             timeout=timedelta(seconds=self.timeout),

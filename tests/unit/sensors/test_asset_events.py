@@ -207,7 +207,7 @@ def test_what_the_author_says_of_an_event_stays(job: Job) -> None:
     assert sent(here)["flights"]["checkpoint"] == 1
 
 
-def test_a_listener_that_fails_holds_the_events_back(job: Job) -> None:  # semantics C4
+def test_a_listener_that_fails_holds_the_events_back(job: Job) -> None:  # semantics C4, C7
     """The task fails, so Airflow registers none; the next try tells the listener again."""
 
     listening = Listener(failures=1)

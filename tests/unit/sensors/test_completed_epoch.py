@@ -1,6 +1,7 @@
 """A task of another DAG waits until a job has completed an epoch, or has read a window; it changes nothing."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.read_windows import MAX_WINDOWS
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from airflow_cairn.cli.main import main
 from airflow_cairn.sensors import CompletedEpochSensor
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import CairnError, DocumentError, ForbiddenError, UnavailableError
@@ -27,6 +29,7 @@ from tests.support.airflow_stage import Job, Ti, context
 from tests.support.narrowing import known
 from tests.support.trigger_events import event_of, payload
 from tests.support.world.world import World
+from tests.support.wrapped_stores import RecordingStore
 
 DAYS = ("manual__d1", "manual__d2", "manual__d3")
 """Each reads a day, from the first of January 2026 on."""
@@ -95,9 +98,9 @@ def test_a_window_is_not_there_while_a_stage_has_still_to_read_it(job: Job, dail
         daily.run_epoch(epoch_name(run))
     entry = known(job.coordinator.head().latest_completed())
     for read, found in ((entry, 2), (replace(entry, **{which: ("report",)}), None)):  # type: ignore[arg-type]
-        head = SimpleNamespace(latest_completed=partial(lambda each: each, read))
+        head = SimpleNamespace(latest_completed=partial(lambda each: each, read), completed=(read,))
         coordinator: Any = SimpleNamespace(head=partial(lambda each: each, head), job=job.name)
-        assert completed_in(coordinator, None, **FIRST_TWO) == found
+        assert completed_in(coordinator, None, **FIRST_TWO, wait_for_tables=False) == found
 
 
 def test_an_epoch_is_there_however_many_came_after_it(job: Job, daily: World) -> None:
@@ -123,6 +126,73 @@ def test_the_trigger_sees_it_and_the_task_ends(job: Job, daily: World) -> None:
     event = asyncio.run(both())
     assert event == {"status": "completed", "checkpoint": 2}
     assert sensor(job, **FIRST_TWO).execute_complete(at(), event) == {"job": "flights", "checkpoint": 2}
+
+
+EPOCH, WINDOW = {"run_id": DAYS[1]}, FIRST_TWO
+BOTH = "orders (since checkpoint 1), totals (since checkpoint 2)"
+
+
+@pytest.mark.parametrize(
+    ("given_up", "asked", "found"),
+    [
+        ("", EPOCH, BOTH),
+        ("", WINDOW, BOTH),
+        ("orders 2, totals 2", EPOCH, "orders (since checkpoint 1)"),
+        ("orders 1, totals 2", EPOCH, "orders (since checkpoint 2)"),
+        ("orders 1, orders 2, totals 2", EPOCH, 2),
+        ("orders 1, orders 2, totals 2", WINDOW, 2),
+        ("orders 1, orders 2, orders 3, totals 2, totals 3", WINDOW, 3),
+        ("", {**EPOCH, "wait_for_tables": False}, 2),
+        ("", {**WINDOW, "wait_for_tables": False}, 3),
+    ],
+    ids=str,
+)
+def test_commits_that_are_owed_to_tables_are_waited_for(
+    job: Job, daily: World, said: Said, given_up: str, asked: Any, found: Any
+) -> None:  # semantics C7
+    """Up to the checkpoint, not those after it; one that is given up is not waited for, and no other listener is."""
+    daily.config = replace(daily.config, retained=3)
+    for run, names in zip(DAYS, (("orders",), ("totals", "orders"), ("totals", "orders")), strict=True):
+        daily.listen("pager", *(f"table.{each}" for each in names))
+        daily.run_epoch(epoch_name(run))
+    for name, checkpoint in re.findall(r"(\w+) (\d)", given_up):
+        daily.coordinator().forget_listener(f"table.{name}", checkpoint=int(checkpoint))
+    store = RecordingStore(open_store(job.storage))
+    look: dict[str, Any] = {"run_id": None, "start": None, "end": None, "wait_for_tables": True, **asked}
+    assert isinstance(completed_in(daily.coordinator(store), **look), int) is isinstance(found, int)
+    assert store.total == 1, "the head says it"
+    for deferrable in (True, False):
+        task = sensor(job, deferrable=deferrable, poke_interval=0.01, timeout=0.02, **asked)
+        if isinstance(found, int):
+            assert task.execute(at()) == {"job": "flights", "checkpoint": found}
+            continue
+        line = f" of flights has completed, and commits to tables are owed: {found}. If"
+        before = said.text.count(line)
+        with pytest.raises(TaskDeferred if deferrable else AirflowSensorTimeout):
+            task.execute(at())
+        assert said.text.count(line) > before
+
+
+def test_a_commit_ends_the_wait_in_the_triggerer(job: Job, daily: World, said: Said) -> None:  # semantics C7
+    """And what the wait says gives it up."""
+    daily.listen("table.orders", "table.totals")
+    trigger = waits(sensor(job, run_id=DAYS[0]))
+
+    async def both() -> dict[str, Any]:
+        waiting = asyncio.create_task(event_of(trigger))
+        await asyncio.to_thread(daily.run_epoch, epoch_name(DAYS[0]))
+        while "forget-listener" not in said.text:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(daily.coordinator().deliver, daily.ears[:1])
+        while "are owed: totals (since" not in said.text:
+            await asyncio.sleep(0.01)
+        assert not waiting.done()
+        command = re.findall(r": cairn (forget-listener .*)", said.text)[-1]
+        assert await asyncio.to_thread(main, command.split()) == 0
+        return dict((await asyncio.wait_for(waiting, 300)).payload)
+
+    assert asyncio.run(both()) == {"status": "completed", "checkpoint": 1}
+    assert said.text.count("commits to tables are owed") == 2, "each state once"
 
 
 def test_looking_changes_nothing(job: Job, daily: World) -> None:
@@ -206,7 +276,7 @@ def test_what_was_read_so_long_ago_that_it_is_forgotten_ends_the_wait() -> None:
     world.read_days(*(f"e{number}" for number in range(2 * MAX_WINDOWS + 6)))
     world.run_epoch(*(f"e{number}" for number in range(0, 2 * MAX_WINDOWS + 6, 2)))
     with pytest.raises(InvalidConfigError, match="no longer knows whether it has read this window"):
-        completed_in(world.coordinator(), None, FIRST_TWO["start"], FIRST_TWO["end"])
+        completed_in(world.coordinator(), None, **FIRST_TWO, wait_for_tables=True)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +287,7 @@ def test_what_was_read_so_long_ago_that_it_is_forgotten_ends_the_wait() -> None:
         ({"job": "a/b"}, "job name cannot be used"),
         ({"poke_interval": 0}, "poke_interval must be above 0"),
         ({"runid": "x"}, "run_id"),
+        ({"wait_for_tables": ["orders"]}, "wait_for_tables must be True or False"),
     ],
 )
 def test_it_refuses_at_parse_what_cannot_be(options: dict[str, Any], why: str) -> None:
