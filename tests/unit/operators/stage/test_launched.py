@@ -64,7 +64,7 @@ class Killed(BaseException):
     """SIGKILL, seen from inside: nothing of the worker runs any more."""
 
 
-def dies(*_: object) -> None:
+def dies(*_: object, **_more: object) -> None:
     raise Killed
 
 
