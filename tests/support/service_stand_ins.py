@@ -10,12 +10,14 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from airflow_cairn.storage.clock import system_time
 from tests.support.api_stand_in import Answer, Asked, Serving
 
 SOURCES = {
@@ -531,6 +533,16 @@ class SparkKubernetesStandIn(ServiceStandIn):
 
     operator = "airflow.providers.cncf.kubernetes.operators.spark_kubernetes.SparkKubernetesOperator"
     WORDS: ClassVar = {RUNNING: "RUNNING", DONE: "COMPLETED", FAILED: "FAILED"}
+    pod: Answer = None
+    """What it says about a driver's pod, as long as that has not started."""
+
+    def waits_for_an_image(self, seconds: int, status: int = 200) -> None:
+        """Have drivers wait for an image that is not there, for so long already; with what status pods are answered."""
+        since = datetime.fromtimestamp(system_time() - seconds, UTC).isoformat()
+        waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+        about = {"name": "it", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        containers = [{**about, "state": {"waiting": waiting}}]
+        self.pod = status, {"metadata": {"creationTimestamp": since}, "status": {"containerStatuses": containers}}
 
     def connection(self) -> tuple[str, str]:
         config = {
@@ -578,6 +590,8 @@ class SparkKubernetesStandIn(ServiceStandIn):
     def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
         if path.endswith("/log"):
             return 200, 'Traceback (most recent call last):\n  File "routes.py", line 1\nValueError: the day is broken'
+        if "/namespaces/spark/pods/" in path:
+            return self.pod
         begin, _, name = path.partition("/namespaces/spark/sparkapplications")
         assert begin == "/apis/sparkoperator.k8s.io/v1beta2", path
         name = name.strip("/")
@@ -609,7 +623,8 @@ class SparkKubernetesStandIn(ServiceStandIn):
 
     def _resource(self, driver: str) -> dict[str, Any]:
         it = self.drivers[driver]
-        state = {"state": self.WORDS[it.state], "errorMessage": ""}
+        word = "SUBMITTED" if self.pod is not None and it.state == RUNNING else self.WORDS[it.state]
+        state = {"state": word, "errorMessage": ""}
         status = {"applicationState": state, "driverInfo": {"podName": f"{it.body['metadata']['name']}-driver"}}
         return {**it.body, "status": status}
 

@@ -33,7 +33,7 @@ from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
 from tests.support.plain_program import write_to
-from tests.support.service_stand_ins import DONE, FAILED, RUNNING, STAND_INS, ServiceStandIn
+from tests.support.service_stand_ins import DONE, FAILED, RUNNING, STAND_INS, ServiceStandIn, SparkKubernetesStandIn
 from tests.unit.operators.stage.test_launched import (
     PLACED,
     RUN,
@@ -158,6 +158,10 @@ def test_many_drivers_are_few_questions(job: Job, service: ServiceStandIn) -> No
         (False, False),
         (True, False),
     ]
+    if isinstance(service, SparkKubernetesStandIn):
+        service.waits_for_an_image(601)
+        stuck: Any = dict(launcher.states([ended, lives]))[lives]
+        assert (stuck.lives, service.live) == (False, []), "the list does not tell for what an application waits"
 
 
 @on_livy

@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.hooks import kubernetes_pods
 from airflow_cairn.operators import Output, SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators.stage.drivers import LAST_DRIVER
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.programs.inputs import output_folder
 from tests.support.airflow_fixtures import Said
@@ -289,8 +290,8 @@ ONLY_KUBERNETES = pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
 
 
 @ONLY_KUBERNETES
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: ClusterStandIn, noted: bool) -> None:
+@pytest.mark.parametrize("noted", ["its driver", "that of an execution before", ""])
+def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: ClusterStandIn, noted: str) -> None:
     """Between the pod and its ConfigMap; a driver that was noted had its submission's end seen, and waits for room."""
 
     class Forgets(TaskState):
@@ -298,8 +299,11 @@ def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: Cluster
             raise Killed
 
     state = TaskState()
-    outlived(job, cluster, state if noted else Forgets())
+    its = noted == "its driver"
+    outlived(job, cluster, state if its else Forgets())
     (driver,) = cluster.states
+    if noted and not its:
+        state.set(LAST_DRIVER, {"token": "before", "driver": f"{NAMESPACE}:before"})
     cluster.waits, cluster.cut = "", True
 
     def act(each: str, conf: dict[str, str], looks: int) -> str:
@@ -309,8 +313,8 @@ def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: Cluster
         return acknowledge(job, conf)
 
     cluster.act = act
-    assert retry(job, cluster, state)["attempt"] == (1 if noted else 2)
-    assert cluster.events[1:2] == ([] if noted else [f"kill {driver}"])
+    assert retry(job, cluster, state)["attempt"] == (1 if its else 2)
+    assert cluster.events[1:2] == ([] if its else [f"kill {driver}"])
 
 
 @ONLY_KUBERNETES

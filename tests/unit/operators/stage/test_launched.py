@@ -46,7 +46,14 @@ from tests.support.airflow_stage import Job, Ti, context
 from tests.support.dataproc_stand_in import SERVICES
 from tests.support.errors import raises_code
 from tests.support.plain_program import write_to
-from tests.support.service_stand_ins import DONE, FAILED, RUNNING, DatabricksJobStandIn, ServiceStandIn
+from tests.support.service_stand_ins import (
+    DONE,
+    FAILED,
+    RUNNING,
+    DatabricksJobStandIn,
+    ServiceStandIn,
+    SparkKubernetesStandIn,
+)
 from tests.unit.operators.stage.test_durable_drivers import TaskState
 from tests.unit.operators.stage.test_spark_epoch import Submitted, submitted
 
@@ -285,6 +292,27 @@ def test_a_kill_ends_the_driver(job: Job, service: ServiceStandIn, knows: bool) 
     task.on_kill()
     assert service.live == []
     assert len(service.killed) == 1
+
+
+@pytest.mark.parametrize(("waited_s", "status", "ends"), [(500, 200, 0), (601, 200, 1), (601, 403, 0), (601, 404, 0)])
+@pytest.mark.parametrize("service", ["spark_kubernetes"], indirect=True)
+def test_an_application_whose_image_does_not_come(
+    job: Job, service: SparkKubernetesStandIn, said: Said, waited_s: int, status: int, ends: int
+) -> None:
+    """Its driver may still start for ten minutes, or may not be looked at; then it is deleted, and the try fails."""
+
+    def act(conf: dict[str, str], looks: int) -> str:
+        if looks < 2:
+            return RUNNING
+        service.pod = None
+        return acknowledge(job, conf)
+
+    service.act = act
+    service.waits_for_an_image(waited_s, status)
+    with pytest.raises(StageFailedError, match="ImagePullBackOff: no such image") if ends else nullcontext():
+        execute(job, service)
+    assert (service.submitted, len(service.killed)) == (1, ends)
+    assert "no answer about its state" not in said.text
 
 
 @pytest.mark.parametrize("fails", [False, True])
