@@ -9,6 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from airflow_cairn.storage import S3Options
 from scripts.check_docs import pages
@@ -32,6 +33,8 @@ _TYPED = re.compile(r"(?:\$ )?(?:cairn|airflow|make|pip|uv|python3?|export|aws|s
 def test_every_block_is_read_or_marked_as_output(block: Block) -> None:
     if block.language == "json":
         assert isinstance(json.loads(block.text), dict)
+    elif block.language == "yaml":
+        assert all(isinstance(each, dict) for each in yaml.safe_load_all(block.text))
     elif block.language == "ini":
         settings = configparser.ConfigParser()
         settings.read_string(block.text)
