@@ -300,7 +300,7 @@ def test_stats(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[6].split() == ["duration", *["0.0s"] * 6]
     assert lines[9].split() == ["acks", *["4"] * 6]
     assert "    routes: ValueError: bad row" in lines
-    assert "  about 61 requests to the store an epoch, 16 of them writes or listings;" in lines
+    assert "  about 54 requests to the store an epoch, 15 of them writes or listings;" in lines
     assert max(len(line) for line in lines) <= 80
     assert cairn(world, "stats", "flights", "--json") == 0
     found = json.loads(capsys.readouterr().out)
