@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRows, TableDescription
 from ..checkpoint.errors import InvalidStateError
-from .contract import Mark, refused
+from .contract import Mark, NewTable, OpenTable, refused
 from .declared import IcebergTable
 from .iceberg import PREFIX, OpenIceberg
 from .sink import TableSink
@@ -33,6 +33,8 @@ MAIN = "main"
 
 class BranchSink(TableSink):
     """The master hook and listener of one table that is written by branches."""
+
+    stages_files = False
 
     @property
     def reads(self) -> bool:
@@ -55,22 +57,32 @@ class BranchSink(TableSink):
             InvalidStateError: the library cannot move the table's branches.
         """
         table = self._loaded()
+        described, _ = self.look_at(table, f"cairn_{checkpoint}_{self._new_token()}")
+        if self._earlier:
+            _drop(table, self._earlier)
+        return staged_tables.encode(described)
+
+    def look_at(self, table: OpenTable | NewTable, staging: str = "") -> tuple[TableDescription, list[Any]]:
+        """Describe a loaded table; its columns are Spark's matter.
+
+        Raises:
+            InvalidStateError: the library cannot move the table's branches.
+        """
+        assert isinstance(table, OpenIceberg), "a table with branch=True has no create=True"
         metadata = table.library.metadata
         if metadata.format_version > 2:
             raise refused(self.table.title, f"has format version {metadata.format_version}")
-        if self._earlier:
-            _drop(table, self._earlier)
         described = TableDescription(
             self.table.title,
             str(metadata.table_uuid),
-            f"cairn_{checkpoint}_{self._new_token()}",
+            staging,
             {"type": "struct", "fields": []},
             version=str(metadata.current_snapshot_id or ""),
             format=Format.ICEBERG,
             parts=self._parts,
             location=table.library.location(),
         )
-        return staged_tables.encode(described)
+        return described, []
 
     def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
         """Fast-forward `main` to the checkpoint's branch, unless that has been done; then remove the epoch's branches.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ..checkpoint.documents.staged_tables import DATA, DELETES, Manifest, Mode, StagedRows, TableDescription
 from ..checkpoint.errors import InvalidStateError
@@ -86,14 +87,37 @@ class Undone:
     through: int
     since: str
     """The table's version when the epoch of checkpoint `to` was triggered, which is older than all; empty: unknown."""
+    kin: str
+    """Matches the owners of this job's sink, whatever the URI of the storage."""
 
     def covers(self, checkpoint: str | int) -> bool:
         """Tell whether a commit of this checkpoint no longer counts."""
         return self.to < int(checkpoint) <= self.through
 
+    def check_owner(self, owner: str, checkpoint: str | int) -> None:
+        """Refuse a commit that this job may have made before its storage got another URI, or another job of its name.
+
+        Raises:
+            OvertakenError: its checkpoint would no longer count, and whose it is cannot be told.
+        """
+        if owner != self.owner and re.fullmatch(self.kin, owner) and self.covers(checkpoint):
+            raise OvertakenError(
+                f"checkpoint {checkpoint} was committed as {owner}, by this job when its storage had another URI, "
+                "or by another job of its name"
+            )
+
 
 class OvertakenError(Exception):
-    """Others have changed what the rows replace since the epoch was triggered; the text names how."""
+    """Others have changed what the rows replace since the epoch was triggered; the text names how.
+
+    Args:
+        why: how.
+        by_hand: how a person finds the rows of a checkpoint.
+    """
+
+    def __init__(self, why: str, by_hand: str = "each version names cairn.job and cairn.checkpoint") -> None:
+        super().__init__(why)
+        self.by_hand = by_hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +156,7 @@ class NewTable:
     """As of an `OpenTable`."""
     new: TableDescription
     """Without columns, which the first rows have."""
+    no_way_back: ClassVar[str] = ""
     create: Callable[[Mapping[str, Any]], None]
     """Makes it with these columns, all of which may be null, unless there is one of its name."""
 
@@ -159,6 +184,10 @@ class OpenTable(Protocol):
     """Modes after which the table is made of the staged files, which therefore stay."""
     unseen: str
     """What no probe of a commit sees; empty if it sees all."""
+
+    @property
+    def no_way_back(self) -> str:
+        """Why appended rows cannot be taken back after a rewind; empty if they can."""
 
     def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:
         """Describe the loaded version; `refused` has every mode if the library cannot append to such a table.

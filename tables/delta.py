@@ -119,6 +119,7 @@ class OpenDelta:
 
     names_files = frozenset(Mode) - {Mode.UPSERT}
     unseen = "whether the store lets one of two writers of the same version win"
+    no_way_back = ""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         from deltalake import DeltaTable
@@ -298,6 +299,8 @@ class OpenDelta:
                 if undone.since or oldest is not None:
                     raise
                 break
+            if _CHECKPOINT in about:
+                undone.check_owner(str(about.get(_JOB)), about[_CHECKPOINT])
             own = about.get(_JOB) == undone.owner
             if own and _RESTORED in about:
                 version = int(about[_RESTORED])  # what lay between is taken back already

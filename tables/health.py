@@ -11,7 +11,7 @@ from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 
-from ..checkpoint.documents.staged_tables import HIDDEN, Mode
+from ..checkpoint.documents.staged_tables import HIDDEN
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.health.findings import Examination, Finding, error
 from ..checkpoint.masking import one_line
@@ -46,7 +46,7 @@ def examine_table(found: Examination, sink: TableSink, *, write: bool) -> None:
     def look() -> Iterator[Finding]:
         try:
             opened.append(sink.open())
-            yield from _features(found, name, sink, opened[0])
+            _features(found, name, sink, opened[0])
         except InvalidConfigError as missing:
             yield error("table-missing", name, missing.message, _NO_EPOCH, "Do that, then check again")
         except CheckpointError as refused:
@@ -68,7 +68,8 @@ def examine_table(found: Examination, sink: TableSink, *, write: bool) -> None:
         mend = f"Let {who} write and delete in {table.files.url}/{HIDDEN}/"
         yield from _tried("table-write", name, mend, lambda: table.files.probe(f"{HIDDEN}/doctor-{token}"))
 
-    found.run(f"{name}: staging", stage)
+    if sink.stages_files:
+        found.run(f"{name}: staging", stage)
     if isinstance(table, NewTable):
         found.skipped[f"{name}: commit"] = "there is no table yet: whether the first commit may create it is not seen"
         return
@@ -90,16 +91,14 @@ def _versions(name: str, extra: str) -> Iterator[Finding]:
             yield error("table-library", name, what, _NO_EPOCH, f"pip install 'airflow-cairn[{extra}]'")
 
 
-def _features(found: Examination, name: str, sink: TableSink, table: OpenTable | NewTable) -> Iterator[Finding]:
-    refused = table.describe("").refused
-    if len(refused) == len(Mode) and not sink.reads:
-        what = f"{sink.table.title} {refused[Mode.APPEND.value]}"
-        yield error("table-refused", name, what, _NO_EPOCH, "Change the table, or publish the rows")
-        return
+def _features(found: Examination, name: str, sink: TableSink, table: OpenTable | NewTable) -> None:
+    described, _ = sink.look_at(table)
     by_reason: dict[str, list[str]] = {}
-    for mode, why in refused.items():
+    for mode, why in described.refused.items():
         by_reason.setdefault(why, []).append(mode)
     found.hints += [f"{name} takes no {', '.join(modes)}: it {why}" for why, modes in by_reason.items()]
+    if table.no_way_back and sink.table.on_rewind == "roll_back":
+        found.hints.append(f"{name}: after a rewind appended rows cannot be taken back: {table.no_way_back}")
 
 
 def _tried(kind: str, name: str, mend: str, probe: Callable[[], None]) -> Iterator[Finding]:

@@ -150,6 +150,7 @@ class OpenIceberg:
         "whether the folder `metadata` may be written (where the library does that), and of a catalog other than REST "
         "whether its database takes a commit: the library refuses the probe before it asks"
     )
+    no_way_back = ""
 
     def __init__(self, title: str, table: Any) -> None:
         self._title = title
@@ -360,6 +361,8 @@ class OpenIceberg:
                     raise OvertakenError("the snapshot before has expired")
                 break
             about = snapshot.summary
+            if about is not None and about[f"{PREFIX}checkpoint"]:
+                undone.check_owner(str(about[f"{PREFIX}job"]), about[f"{PREFIX}checkpoint"])
             if about is not None and about[f"{PREFIX}job"] == undone.owner:
                 checkpoint = about[f"{PREFIX}checkpoint"]  # a roll-back has none
                 if not checkpoint and about.operation.value != "append":

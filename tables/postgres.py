@@ -14,6 +14,8 @@ from typing import Any
 
 from ..checkpoint.documents.staged_tables import NO_KEY, Format, Mode, TableDescription
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError
+from ..checkpoint.masking import one_line
+from ..storage.records import dataclass
 from . import MARKS
 from .contract import ALL_MODES, STAGING, Change, DataFile, Mark, NewTable, OvertakenError, Undone, unreadable
 from .staged_files import StagedFiles
@@ -104,7 +106,30 @@ _RIGHTS = {
 }
 
 
-_NEWEST = "SELECT token, checkpoint, rows, xact FROM {marks} WHERE sink = %s AND xact >= %s ORDER BY xact DESC"
+_NEWEST = "SELECT sink, token, checkpoint, rows, xact FROM {marks} WHERE sink ~ %s AND xact >= %s ORDER BY xact DESC"
+_RUN_ALONG = """
+WITH RECURSIVE parts(part) AS (
+SELECT %s::oid UNION SELECT inhrelid FROM pg_inherits JOIN parts ON inhparent = part)
+SELECT format('the table %%s references it by ON DELETE %%s', conrelid::regclass,
+CASE confdeltype WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' ELSE 'SET DEFAULT' END)
+FROM pg_constraint JOIN parts ON confrelid = part WHERE contype = 'f' AND confdeltype IN ('c', 'n', 'd')
+UNION SELECT format('it has the trigger %%s on DELETE', tgname)
+FROM pg_trigger JOIN parts ON tgrelid = part WHERE NOT tgisinternal AND tgtype & 8 > 0 AND tgenabled <> 'D'
+UNION SELECT format('it has the rule %%s on DELETE', rulename)
+FROM pg_rewrite JOIN parts ON ev_class = part WHERE ev_type = '4' ORDER BY 1
+"""
+"""What a DELETE of rows does besides: to rows of others, or by triggers and rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """What an append has added."""
+
+    token: str
+    checkpoint: int
+    rows: int
+    xact: int
+    """Of 32 bits, as the rows have it."""
 
 
 class OpenPostgres:
@@ -131,6 +156,7 @@ class OpenPostgres:
         self._oid: int | None = None
         self._columns: list[tuple[str, str, bool]] = []
         self._lacking: list[str] = []
+        self._run_along = list[str]()
         self._version = ""
 
     def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:  # noqa: ARG002 - the port's
@@ -156,7 +182,7 @@ class OpenPostgres:
         why = dict(_UNPARTITIONED)
         for mode, rights in _RIGHTS.items():
             if lacking := [each for each in rights if each in self._lacking]:
-                why[mode.value] = f"gives its connection's user no right to {', '.join(lacking)}: GRANT it"
+                why[mode.value] = _no_right(", ".join(lacking))
         return TableDescription(
             self._title,
             str(self._oid),
@@ -167,6 +193,12 @@ class OpenPostgres:
             refused=why,
             format=Format.POSTGRES,
         )
+
+    @property
+    def no_way_back(self) -> str:
+        """See `OpenTable`: rows are deleted where nothing else goes with them, and the user may."""
+        lacking = [each for each in ("SELECT", "DELETE") if each in self._lacking]
+        return ", ".join(self._run_along) or _no_right(", ".join(lacking)) * bool(lacking)
 
     def check_may_create(self) -> None:
         """Check for the schema, and the right to create a table in it.
@@ -249,32 +281,85 @@ class OpenPostgres:
         An upsert or a replacement stays, since the epoch that runs again takes its place.
 
         Raises:
-            OvertakenError: somebody has changed one of the rows.
+            OvertakenError: one of the rows was changed, something else would go with them, or a right is missing.
         """
-        from psycopg.sql import SQL, Identifier
+        from psycopg.errors import InsufficientPrivilege, IntegrityError
+        from psycopg.sql import SQL
 
-        words = {"table": Identifier(*self._parts), "marks": self._marks()}
-        count = 0
-        with self._connect() as connection:
-            if not self._has_marks(connection):
-                return 0
-            connection.execute(SQL("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE").format(**words))
-            marks = connection.execute(SQL(_NEWEST).format(**words), [undone.owner, int(undone.since or 0)]).fetchall()
-            for token, checkpoint, rows, xact in marks:
-                if not undone.covers(checkpoint):
-                    break
-                if rows is None:
-                    continue
-                query = SQL("DELETE FROM {table} WHERE xmin = %s::text::xid").format(**words)
-                found = connection.execute(query, [xact % 2**32]).rowcount
-                if found != rows:
-                    raise OvertakenError(
-                        f"{found} of the {rows} rows of checkpoint {checkpoint} are as they were added"
-                    )
-                query = SQL("UPDATE {marks} SET rows = NULL WHERE sink = %s AND token = %s").format(**words)
-                connection.execute(query, [undone.owner, token])
-                count += 1
-        return count
+        due: list[_Added] = []
+        try:
+            with self._connect() as connection:
+                if due := self._added(connection, undone):
+                    connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._name))
+                    due = self._added(connection, undone)  # two triggers may be here at once
+                    if due and (more := self._look_along(connection)):
+                        raise OvertakenError(f"a DELETE would do more: {', '.join(more)}", self._by_hand(undone, due))
+                    for each in due:
+                        self._delete(connection, undone, each, due)
+        except InsufficientPrivilege as error:
+            why = f"it {_no_right('SELECT or DELETE')} ({one_line(str(error))})"
+            raise OvertakenError(why, self._by_hand(undone, due)) from error
+        except IntegrityError as error:
+            raise OvertakenError(
+                f"rows of others need them: {one_line(str(error))}", self._by_hand(undone, due)
+            ) from error
+        return len(due)
+
+    def _added(self, connection: Any, undone: Undone) -> list[_Added]:
+        """Give the appends that no longer count and are not taken back, the newest first."""
+        from psycopg.sql import SQL
+
+        found: list[_Added] = []
+        if not self._has_marks(connection):
+            return found
+        query = SQL(_NEWEST).format(marks=self._marks())
+        for sink, token, checkpoint, rows, xact in connection.execute(
+            query, [f"^{undone.kin}$", int(undone.since or 0)]
+        ):
+            if rows is not None:
+                undone.check_owner(sink, checkpoint)
+            if sink != undone.owner:
+                continue
+            if not undone.covers(checkpoint):
+                break
+            if rows is not None:
+                found.append(_Added(token, checkpoint, rows, xact % 2**32))
+        return found
+
+    def _delete(self, connection: Any, undone: Undone, added: _Added, due: Sequence[_Added]) -> None:
+        from psycopg.sql import SQL
+
+        query = SQL("DELETE FROM {} WHERE xmin = %s::text::xid").format(self._name)
+        found = connection.execute(query, [added.xact]).rowcount
+        if found != added.rows:
+            raise OvertakenError(
+                f"{found} of the {added.rows} rows of checkpoint {added.checkpoint} are as they were added; the others "
+                "were changed by somebody, or by a later upsert or replacement of this job",
+                self._by_hand(undone, due),
+            )
+        query = SQL("UPDATE {} SET rows = NULL WHERE sink = %s AND token = %s").format(self._marks())
+        connection.execute(query, [undone.owner, added.token])
+
+    def _by_hand(self, undone: Undone, due: Sequence[_Added]) -> str:
+        """Give the statements for a person: the second one has the next rewind take it for done."""
+        from psycopg.sql import SQL, Literal
+
+        if not due:
+            return f"{MARKS} has as xact what their xmin is"
+        of = SQL(", ").join(Literal(str(each.xact)) for each in due)
+        tokens = SQL(", ").join(Literal(each.token) for each in due)
+        words = {"table": self._name, "of": of, "marks": self._marks(), "sink": Literal(undone.owner), "tokens": tokens}
+        return (
+            SQL(
+                "DELETE FROM {table} WHERE xmin::text IN ({of}), and what was changed since by its values; then "
+                "UPDATE {marks} SET rows = NULL WHERE sink = {sink} AND token IN ({tokens})"
+            )
+            .format(**words)
+            .as_string(None)
+        )
+
+    def _look_along(self, connection: Any) -> list[str]:
+        return [each for (each,) in connection.execute(_RUN_ALONG, [self._oid])]
 
     def _has_marks(self, connection: Any) -> bool:
         found = connection.execute("SELECT to_regclass(%s)", [self._marks().as_string(connection)]).fetchone()
@@ -361,7 +446,14 @@ class OpenPostgres:
             [(next_xact,)] = connection.execute("SELECT txid_snapshot_xmax(txid_current_snapshot())")
             self._version = str(next_xact)
             self._lacking = [each for (each,) in connection.execute(_LACKING, asked)]
+            self._run_along = self._look_along(connection)
         return found is not None
+
+    @property
+    def _name(self) -> Any:
+        from psycopg.sql import Identifier
+
+        return Identifier(*self._parts)
 
     def _marks(self) -> Any:
         from psycopg.sql import Identifier
@@ -372,6 +464,10 @@ class OpenPostgres:
         import psycopg
 
         return psycopg.connect(**{"connect_timeout": 10, **self._settings})
+
+
+def _no_right(to: str) -> str:
+    return f"gives its connection's user no right to {to}: GRANT it"
 
 
 def _filesystem(url: str, options: Mapping[str, str]) -> tuple[Any, str]:

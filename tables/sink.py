@@ -80,6 +80,9 @@ class TableSink(MasterHook):
         """The sink's name as a hook and as a listener."""
         return f"{PREFIX}{self._name}"
 
+    stages_files = True
+    """Whether stages write files beside the table, not to a branch of it."""
+
     @property
     def reads(self) -> bool:
         """Whether stages read the table: then the former epochs' rows are committed before the trigger asks."""
@@ -104,7 +107,8 @@ class TableSink(MasterHook):
             return
         table = self.open()
         owner = f"{staged_tables.owner_of(notice.job, notice.storage)}.{self._name}"
-        undone = Undone(owner, notice.to, notice.through, self._since)
+        kin = rf"{re.escape(notice.job)}\.[0-9a-f]{{8}}\.{re.escape(self._name)}"
+        undone = Undone(owner, notice.to, notice.through, self._since, kin)
         for _ in range(TRIES):
             if isinstance(table, NewTable):
                 return
@@ -113,9 +117,8 @@ class TableSink(MasterHook):
             except OvertakenError as why:
                 raise InvalidStateError(
                     f"the job is at checkpoint {notice.to} again, and {self.table.title} cannot be rolled back: {why}. "
-                    "Take the rows of the later checkpoints out yourself (each version names cairn.job and "
-                    "cairn.checkpoint), or leave them: in both cases give the table on_rewind='keep' until an epoch "
-                    "has completed",
+                    f"Take the rows of the later checkpoints out yourself ({why.by_hand}), or leave them: in both "
+                    "cases give the table on_rewind='keep' until an epoch has completed",
                     code="table_changed",
                     table=self.table.title,
                 ) from why
@@ -137,18 +140,32 @@ class TableSink(MasterHook):
         if self._earlier.startswith(f"{table.files.url}/"):
             table.files.delete(self._earlier)
         staging = f"{table.files.url}/{HIDDEN}/{self._name}-{checkpoint}-{self._new_token()}"
-        found = replace(table.describe(staging), rolls_back=self.table.on_rewind == "roll_back")
-        if problem := _unpromised(found.columns):
-            found = replace(found, refused={each.value: problem for each in Mode})
-        if len(found.refused) == len(Mode) and not self.reads:
-            raise refused(found.name, found.refused[Mode.APPEND.value])
+        found, files = self.look_at(table, staging)
         if self.reads:
-            files = [(each.url, each.partition) for each in table.data_files()]
-            if odd := _unread(files, found.columns):
-                raise unreadable(found.name, f"{odd}: rewrite it")
             found = replace(found, read=f"{staging}/{READ}", read_sha256=staged_tables.digest_of_list(files))
             table.files.write(f"{found.read}/files.parquet", _listed(files))
         return staged_tables.encode(found)
+
+    def look_at(
+        self, table: OpenTable | NewTable, staging: str = ""
+    ) -> tuple[TableDescription, list[tuple[str, Mapping[str, str | None]]]]:
+        """Describe a loaded table, and list the files that stages read, if they do; nothing is changed.
+
+        Raises:
+            InvalidStateError: the library cannot append to the table, or its files are not its rows.
+        """
+        rolls_back = self.table.on_rewind == "roll_back" and not table.no_way_back
+        found = replace(table.describe(staging), rolls_back=rolls_back)
+        if problem := _unpromised(found.columns):
+            found = replace(found, refused={each.value: problem for each in Mode})
+        if not self.reads:
+            if len(found.refused) == len(Mode):
+                raise refused(found.name, found.refused[Mode.APPEND.value])
+            return found, []
+        files = [(each.url, each.partition) for each in table.data_files()]
+        if odd := _unread(files, found.columns):
+            raise unreadable(found.name, f"{odd}: rewrite it")
+        return found, files
 
     def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
         """Commit the checkpoint's rows, unless that has been done; then delete what else was staged for its epoch.

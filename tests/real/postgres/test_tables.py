@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -149,10 +150,66 @@ def test_added_rows_are_taken_back(place: Postgres) -> None:  # semantics R5
     place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(6), "t6", 6, 60), checkpoint=6))
     assert place.rows() == [2, 4, 6, 7, 20, 40, 60]
     place.run("UPDATE \"the.shop\".orders SET route = 'x' WHERE id = 6")
-    with raises_code("table_changed", match="1 of the 2 rows of checkpoint 6 are as they were added"):
+    with raises_code("table_changed", match="1 of the 2 rows of checkpoint 6 are as they were added") as raised:
         place.new_sink().rewound(RewindNotice("flights", "s3://lake/cairn", 2, 6))
-    place.new_sink(on_rewind="keep").rewound(RewindNotice("flights", "s3://lake/cairn", 2, 6))
-    assert place.rows() == [2, 4, 6, 7, 20, 40, 60]
+    for statement in re.findall(r"(?:DELETE|UPDATE) [^;]*?\)(?=,|\))", str(raised.value)):
+        place.run(statement)
+    place.new_sink().rewound(RewindNotice("flights", "s3://lake/cairn", 2, 6))
+    assert place.rows() == [2, 4, 6, 7, 20, 40], "who follows the advice needs no other"
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(7), "t7", 70), checkpoint=7))
+    place.owner = staged_tables.owner_of("flights", "s3://mirror/cairn")
+    with raises_code("table_changed", match="checkpoint 7 was committed as flights.*had another URI"):
+        place.new_sink().rewound(RewindNotice("flights", "s3://mirror/cairn", 2, 7))
+    place.new_sink(on_rewind="keep").rewound(RewindNotice("flights", "s3://lake/cairn", 2, 7))
+    assert place.rows() == [2, 4, 6, 7, 20, 40, 70]
+
+
+REFERS = 'CREATE TABLE "the.shop".notes (id bigint REFERENCES "the.shop".orders (id) ON DELETE {})'
+TRIGGER = """CREATE FUNCTION "the.shop".noted() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$;
+CREATE TRIGGER noted AFTER DELETE ON "the.shop".orders EXECUTE FUNCTION "the.shop".noted()"""
+RULE = 'CREATE RULE kept AS ON DELETE TO "the.shop".orders DO INSTEAD NOTHING'
+
+
+@pytest.mark.parametrize(
+    ("plant", "why"),
+    [
+        *((REFERS.format(how), f"notes references it by ON DELETE {how}") for how in ("CASCADE", "SET NULL")),
+        (TRIGGER, "it has the trigger noted on DELETE"),
+        (RULE, "it has the rule kept on DELETE"),
+        (REFERS.format("RESTRICT"), "rows of others need them: .*notes"),
+        ("", "no right to SELECT or DELETE: GRANT it .*permission denied"),
+    ],
+    ids=["cascade", "set null", "trigger", "rule", "restrict", "rights"],
+)
+def test_rows_stay_where_a_delete_would_do_more(place: Postgres, plant: str, why: str) -> None:  # semantics R5
+    """The trigger says so only where something is to be taken back, and the doctor before."""
+    place.owner = staged_tables.owner_of("flights", "s3://lake/cairn")
+    place.run('ALTER TABLE "the.shop".orders ADD PRIMARY KEY (id)')
+    place.run(plant)
+    dsn = place.dsn
+    if not plant:
+        place.run('CREATE ROLE "a writer" LOGIN; GRANT USAGE, CREATE ON SCHEMA "the.shop" TO "a writer"')
+        place.run('GRANT INSERT ON "the.shop".orders TO "a writer"')
+        place.dsn = psycopg.conninfo.make_conninfo(dsn, user="a writer")
+        place.sink = place.new_sink()
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(2), "t2", 2), checkpoint=2))
+    place.sink.rewound(RewindNotice("flights", "s3://lake/cairn", 2, 4))
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(3), "t3", 3), checkpoint=3))
+    if "RESTRICT" not in plant:
+        [hint] = [each for each in examine_tables([place.sink], write=True).hints if "after a rewind" in each]
+        assert re.search(why.removesuffix(" .*permission denied").replace(" or ", ", "), hint)
+        assert not place.described.rolls_back
+    with psycopg.connect(dsn) as owner:
+        if "REFERENCES" in plant:
+            owner.execute('INSERT INTO "the.shop".notes VALUES (3)')
+    with raises_code("table_changed", match=rf"(?s){why}.*DELETE FROM .*on_rewind='keep'"):
+        place.new_sink().rewound(RewindNotice("flights", "s3://lake/cairn", 2, 3))
+    place.dsn = dsn
+    assert place.rows() == [2, 3]
+    if "REFERENCES" in plant:
+        assert place.run('SELECT id FROM "the.shop".notes') == [(3,)]
+    if not plant:
+        place.run('DROP OWNED BY "a writer" CASCADE; DROP ROLE "a writer"')
 
 
 def test_the_first_commit_creates_the_table(place: Postgres) -> None:  # semantics C4

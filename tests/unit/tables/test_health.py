@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.types import DecimalType, UUIDType
 
 from airflow_cairn.checkpoint.health.findings import Examination
 from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.tables import health
+from airflow_cairn.tables.branches import BranchSink
 from airflow_cairn.tables.health import examine_tables
 from airflow_cairn.tables.iceberg import OpenIceberg
 from airflow_cairn.tables.sink import TableSink
@@ -55,6 +57,25 @@ def missing_but_created(place: Place, _: pytest.MonkeyPatch) -> None:
     place.sink = place.new_sink(create=True)
 
 
+def require_decimal(place: Any, _: pytest.MonkeyPatch) -> None:
+    with place.table.update_schema(allow_incompatible_changes=True) as update:
+        update.add_column("price", DecimalType(10, 2), required=True)
+
+
+def rename(place: Any, _: pytest.MonkeyPatch) -> None:
+    with place.table.update_schema() as update:
+        update.rename_column("route", "way")
+    place.sink = place.new_sink(read=True)
+
+
+def branch_with_uuid(place: Any, patch: pytest.MonkeyPatch) -> None:
+    """Spark writes what the library does not, and no file beside the table."""
+    with place.table.update_schema() as update:
+        update.add_column("who", UUIDType())
+    forbidden_below("_cairn")(place, patch)
+    place.sink = BranchSink("orders", place.new_sink(branch=True).table, lambda _: {"type": "sql", **place.properties})
+
+
 FORBIDDEN = raising(ForbiddenError("NotAuthorized: main"))
 AWAY = raising(ConnectionError("password=hunter2hunter2 refused"))
 CASES: list[tuple[Any, Plant, str, str]] = [
@@ -71,6 +92,9 @@ CASES: list[tuple[Any, Plant, str, str]] = [
         "table-commit",
         "asked for another table",
     ),
+    (Iceberg, require_decimal, "table-refused", "takes no null in the column price"),
+    (Iceberg, rename, "table-refused", "had the column way as route"),
+    (Iceberg, branch_with_uuid, "", "does not see"),
     (Iceberg, lambda _, patch: patch.setattr(TableSink, "open", AWAY), "table-unreachable", "ConnectionError"),
     (
         Iceberg,

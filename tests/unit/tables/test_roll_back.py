@@ -42,11 +42,11 @@ def commit(place: Place, checkpoint: int, *ids: int, **way: Any) -> CheckpointNo
     return told
 
 
-def go_back(place: Place, to: int, through: int) -> None:
+def go_back(place: Place, to: int, through: int, storage: str = STORAGE) -> None:
     """Have the trigger after a rewind tell a new process's sink."""
     sink = place.new_sink()
     sink.restore(to, place.answers.get(to))
-    sink.rewound(RewindNotice("flights", STORAGE, to, through))
+    sink.rewound(RewindNotice("flights", storage, to, through))
 
 
 def around(patch: pytest.MonkeyPatch, place: Place, method: str, before: Callable[[], None], after: Any) -> None:
@@ -135,6 +135,21 @@ def test_what_others_have_committed_since_stays(place: Place, monkeypatch: pytes
     sink.rewound(RewindNotice("flights", STORAGE, 2, 3))
     go_back(place, 3, 4)
     assert place.rows() == [1, 2, 9]
+
+
+def test_commits_from_before_the_storage_moved_are_named(place: Place) -> None:
+    """They may be those of another job of this name, so nothing is taken back; what counts stands in nobody's way."""
+    for checkpoint in (2, 3):
+        commit(place, checkpoint, checkpoint)
+    place.owner = staged_tables.owner_of("flights", "s3://mirror/cairn")
+    why = r"checkpoint 3 was committed as flights\.\w+\.orders, by this job when"
+    with raises_code("table_changed", match=why):
+        go_back(place, 2, 3, "s3://mirror/cairn")
+    commit(place, 4, 4)
+    with raises_code("table_changed", match=why):
+        go_back(place, 2, 4, "s3://mirror/cairn")
+    go_back(place, 3, 4, "s3://mirror/cairn")
+    assert place.rows() == [2, 3]
 
 
 def test_a_listener_that_sleeps_meanwhile_commits_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
