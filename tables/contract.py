@@ -89,6 +89,8 @@ class Undone:
     """The table's version when the epoch of checkpoint `to` was triggered, which is older than all; empty: unknown."""
     kin: str
     """Matches the owners of this job's sink, whatever the URI of the storage."""
+    table_id: str = ""
+    """Of the table of that version; empty: unknown."""
 
     def covers(self, checkpoint: str | int) -> bool:
         """Tell whether a commit of this checkpoint no longer counts."""

@@ -292,11 +292,13 @@ class OpenDelta:
         """Give the oldest version that no longer counts, None if there is none, and the number of them."""
         oldest, count, others = None, 0, list[str]()
         version = self._table.version()
-        while version > int(undone.since or -1):
+        # Versions of another table, which was there before, say nothing.
+        since = int(undone.since or -1) if str(self._table.metadata().id) == undone.table_id else -1
+        while version > since:
             try:
                 about, actions = self._log(version)
             except OvertakenError:
-                if undone.since or oldest is not None:
+                if since >= 0 or oldest is not None:
                     raise
                 break
             if _CHECKPOINT in about:

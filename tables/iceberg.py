@@ -8,6 +8,7 @@ deletes them by a predicate in the same transaction, so a reader sees both or ne
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -342,24 +343,31 @@ class OpenIceberg:
         from pyiceberg.table.update.snapshot import ManageSnapshots
 
         current = transaction.table_metadata.current_snapshot_id
-        prefix = f"cairn-{owner}-"
-        for name in [each for each in transaction.table_metadata.refs if each.startswith(prefix)]:
-            if int(name.removeprefix(prefix)) not in keep:
+        for checkpoint, name in self._tags(transaction.table_metadata, owner).items():
+            if checkpoint not in keep:
                 ManageSnapshots(transaction).remove_tag(name).commit()
         if new is not None and current is not None:
-            ManageSnapshots(transaction).create_tag(current, f"{prefix}{new}").commit()
+            ManageSnapshots(transaction).create_tag(current, f"cairn-{owner}-{new}").commit()
+
+    @staticmethod
+    def _tags(metadata: Any, owner: str) -> dict[int, str]:
+        """Give the names of the sink's tags by checkpoint; another sink's name may begin as this one's."""
+        found = ((re.fullmatch(rf"cairn-{re.escape(owner)}-([0-9]+)", name), name) for name in metadata.refs)
+        return {int(match[1]): name for match, name in found if match}
 
     def _oldest(self, undone: Undone) -> tuple[Any, int]:
-        """Give the oldest snapshot that no longer counts, None if there is none, and the number of them."""
+        """Give the oldest snapshot that no longer counts, None if there is none, and the number of them.
+
+        Raises:
+            OvertakenError: others have changed the table since, or the history has a gap above such a snapshot.
+        """
         metadata = self._table.metadata
-        oldest, count, others = None, 0, list[str]()
+        oldest, seen, others = None, set[int](), list[str]()
         number = metadata.current_snapshot_id
         while number is not None and str(number) != undone.since:
             snapshot = metadata.snapshot_by_id(number)
             if snapshot is None:
-                if oldest is not None:
-                    raise OvertakenError("the snapshot before has expired")
-                break
+                return self._above_gap(undone, oldest, seen)
             about = snapshot.summary
             if about is not None and about[f"{PREFIX}checkpoint"]:
                 undone.check_owner(str(about[f"{PREFIX}job"]), about[f"{PREFIX}checkpoint"])
@@ -370,17 +378,28 @@ class OpenIceberg:
                 if checkpoint and not undone.covers(checkpoint):
                     break
                 if checkpoint:
-                    oldest, count = snapshot, count + 1
+                    oldest = snapshot
+                    seen.add(number)
                     if others:
                         raise OvertakenError(f"since checkpoint {checkpoint} others have committed {others[-1]}")
             elif about is None or about.operation.value != "replace":
                 kind = about.operation.value if about else "of an unknown kind"
                 others.append(f"snapshot {number}, {kind}")
             number = snapshot.parent_snapshot_id
-        # An expiry takes the parent's name away, too; without a parent is also the very first.
-        if oldest is not None and oldest.parent_snapshot_id is None and oldest.sequence_number != 1:
+            if number is None and snapshot.sequence_number != 1:  # an expiry takes the parent's name away, too
+                return self._above_gap(undone, oldest, seen)
+        return oldest, len(seen)
+
+    def _above_gap(self, undone: Undone, oldest: Any, seen: Collection[int]) -> tuple[Any, int]:
+        """Give what was found above snapshots that have expired, if what no longer counts is not below them."""
+        metadata = self._table.metadata
+        tags = self._tags(metadata, undone.owner)
+        below = {at for at, name in tags.items() if undone.covers(at) and metadata.refs[name].snapshot_id not in seen}
+        if below:
+            raise OvertakenError(f"a snapshot between now and checkpoint {max(below)} has expired")
+        if oldest is not None and metadata.snapshot_by_id(oldest.parent_snapshot_id or -1) is None:
             raise OvertakenError("the snapshot before has expired")
-        return oldest, count
+        return oldest, len(seen)
 
     def _gone(self, mark: Mark, change: Change) -> Any:
         """Give the predicate of the rows that the change removes; None if it only adds.

@@ -70,7 +70,7 @@ class TableSink(MasterHook):
         self.timeout = min(within, LISTING if table.read else DEFAULT_TIMEOUT)
         self.table = table
         self._access = access
-        self._earlier = self._since = ""
+        self._earlier = self._since = self._table_id = ""
         self.beside: tuple[TableSink, ...] = ()
         """Sinks of other tables of the same catalog."""
         self._new_token = new_token or system_runtime().new_token
@@ -91,11 +91,13 @@ class TableSink(MasterHook):
     def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
         """Remember the list that the checkpoint's epoch has read by, which nothing reads again."""
         before = None if state is None else staged_tables.description_of(_json(state), where=f"checkpoint {checkpoint}")
-        self._earlier, self._since = (before.read, before.version) if before else ("", "")
+        self.reset()
+        if before:
+            self._earlier, self._since, self._table_id = before.read, before.version, before.table_id
 
     def reset(self) -> None:
         """Forget what `restore` has remembered."""
-        self._earlier = self._since = ""
+        self._earlier = self._since = self._table_id = ""
 
     def rewound(self, notice: RewindNotice) -> None:
         """Roll the table back to what it was before commits of checkpoints that no longer count.
@@ -108,7 +110,7 @@ class TableSink(MasterHook):
         table = self.open()
         owner = f"{staged_tables.owner_of(notice.job, notice.storage)}.{self._name}"
         kin = rf"{re.escape(notice.job)}\.[0-9a-f]{{8}}\.{re.escape(self._name)}"
-        undone = Undone(owner, notice.to, notice.through, self._since, kin)
+        undone = Undone(owner, notice.to, notice.through, self._since, kin, self._table_id)
         for _ in range(TRIES):
             if isinstance(table, NewTable):
                 return

@@ -12,9 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..checkpoint.errors import CheckpointError
 from ..storage.records import dataclass
-from .contract import Change, Mark, NewTable, OpenTable, OvertakenError
+from .contract import Change, Mark, NewTable, OpenTable
 from .iceberg import OpenIceberg
 
 log = logging.getLogger("airflow_cairn")
@@ -77,18 +76,14 @@ def commit_together(dues: Sequence[Due]) -> bool:
         if len(left) == 1:
             return False
         try:
-            requests = [_request(each) for each in left]
-        except (CheckpointError, OvertakenError) as why:
-            log.info("Checkpoint %d: its tables are committed one after another: %s", left[0].mark.checkpoint, why)
-            return False
-        try:
-            committed = _post(left[0].table, requests)
-        except Exception:
+            committed = _post(left[0].table, [_request(each) for each in left])
+        except Exception as why:  # noqa: BLE001 - of any table: alone, each says its own
             # The answer may be lost, and the commit not: then the newest versions have their marks.
             _refresh(left)
             if all(each.table.has(each.mark) for each in left):
                 return True
-            raise
+            log.info("Checkpoint %d: its tables are committed one after another: %s", left[0].mark.checkpoint, why)
+            return False
         if committed:
             rows = sum(each.rows.rows for due in left for each in due.change.staged)
             titles = ", ".join(each.title for each in left)

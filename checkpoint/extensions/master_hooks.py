@@ -178,10 +178,10 @@ class HookAnswers(UseCase):
         back, another process could still commit after that.
         """
         to = document.restore.checkpoint if document.restore else 0
-        through = max((each.id for each in head.completed if each.id > to), default=0)  # damaged ones, passed over
-        newest = head.rewinds[-1] if head.rewinds else None
-        if newest is not None and newest.imported is None and newest.to == to:
-            through = max(through, newest.through)
+        # Damaged ones, passed over; a rewind's own checkpoint may be one of them.
+        gone = [each.id for each in head.completed if each.id > to]
+        gone += [each.through for each in head.rewinds if each.imported is None and each.to >= to]
+        through = max(gone, default=0)
         if not through:
             return
         told = RewindNotice(self._files.job, self._files.store.uri, to, through)

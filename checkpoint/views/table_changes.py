@@ -16,10 +16,7 @@ from ..errors import DocumentError
 from ..store import metadata_file
 from ..store.job_files import JobFiles
 
-NEXT = (
-    "The job's next task commits, and the log of a task that failed to says why: clear the task that waits for the "
-    "checkpoint once that is mended."
-)
+NEXT = "The job's next task commits it; the log of one that could not says why."
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from tests.support.errors import raises_code
 from tests.support.lake import Delta, Iceberg, Place, notice
 
 STORAGE = "s3://lake/cairn"
+OTHER = f"cairn-{staged_tables.owner_of('flights', STORAGE)}.orders-eu-7"
+"""The tag of a sink whose name begins as that of `orders`."""
 
 
 class Killed(BaseException):
@@ -176,6 +178,27 @@ def test_commits_of_a_job_that_began_anew(place: Place) -> None:
     assert place.rows() == [1, 2, 4, 5]
 
 
+def test_a_table_that_took_the_place_of_another(place: Place) -> None:
+    """The versions of the former one, which the restored checkpoint has noted, say nothing."""
+    for checkpoint in (1, 2):
+        place.foreign(9)
+        commit(place, checkpoint, checkpoint)
+    place.drop()
+    place.create()
+    place.sink = place.new_sink()
+    commit(place, 3, 3)
+    go_back(place, 2, 3)
+    assert place.rows() == []
+
+
+def expire(place: Iceberg) -> None:
+    """Expire what neither a branch nor a tag holds."""
+    held = {each.snapshot_id for each in place.table.metadata.refs.values()}
+    old = [each.snapshot_id for each in place.table.metadata.snapshots if each.snapshot_id not in held]
+    assert old
+    place.table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
 def test_the_versions_of_retained_checkpoints_are_tagged(tmp_path: Path) -> None:
     """So no expiry deletes them; the tag of one that is not kept any more goes with the next commit."""
     place = Iceberg(tmp_path, f"file://{tmp_path}/lake")
@@ -187,12 +210,12 @@ def test_the_versions_of_retained_checkpoints_are_tagged(tmp_path: Path) -> None
         return sorted(each.rpartition("-")[2] for each in place.table.metadata.refs if each != "main")
 
     assert tags() == ["1", "2", "3"]
+    place.table.manage_snapshots().create_tag(place.table.current_snapshot().snapshot_id, OTHER).commit()
     told = notice(place.stage(place.trigger(4), "t4", 4), checkpoint=4, retained=(3, 4))
     place.sink.notify_checkpoint_complete(told)
-    assert tags() == ["3", "4"]
-    held = {each.snapshot_id for each in place.table.metadata.refs.values()}
-    old = [each.snapshot_id for each in place.table.metadata.snapshots if each.snapshot_id not in held]
-    place.table.maintenance.expire_snapshots().by_ids(old).commit()
+    assert tags() == ["3", "4", "7"], "that of another sink stays"
+    place.table.manage_snapshots().remove_tag(OTHER).commit()
+    expire(place)
     go_back(place, 3, 4)
     assert (place.rows(), tags()) == ([1, 2, 3], ["3"])
     place.tidy()
@@ -200,6 +223,12 @@ def test_the_versions_of_retained_checkpoints_are_tagged(tmp_path: Path) -> None
     place.tidy()
     with raises_code("table_changed", match="the snapshot before has expired"):
         go_back(place, 3, 5)
+    commit(place, 7, 7)
+    place.foreign(8)
+    place.foreign(9)
+    expire(place)
+    with raises_code("table_changed", match="a snapshot between now and checkpoint 7 has expired"):
+        go_back(place, 5, 7)
     place.sink = place.new_sink(on_rewind="keep")
-    commit(place, 6, 6)
-    assert tags() == []
+    commit(place, 8, 6)
+    assert tags() == ["7"]

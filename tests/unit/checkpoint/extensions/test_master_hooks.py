@@ -25,7 +25,7 @@ from tests.support.errors import raises_code
 from tests.support.narrowing import expect, known
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
 from tests.support.world.parties import Ear, Ids
-from tests.support.world.world import JOB, TIMEOUT, World
+from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
 
 
@@ -76,6 +76,16 @@ def test_hooks_are_told_which_checkpoints_no_longer_count(world: World) -> None:
     assert told() == [("rewound", 3, through)]
     run(world, "e", ids)
     assert len(told()) == 1
+
+
+def test_a_rewind_to_what_turns_out_damaged() -> None:  # semantics R1, R5, T7
+    world, ids = World(config=replace(CONFIG, retained=4)), Ids()
+    for epoch in "abcd":
+        run(world, epoch, ids)
+    world.coordinator().rewind(2)
+    world.files.delete([world.coordinator().head().completed[-1].metadata.key])
+    triggered(world, "c", ids)
+    assert ("rewound", 1, 4) in ids.calls, "those after the rewind's own checkpoint no longer count either"
 
 
 @pytest.mark.parametrize("answer", [None, 0, "", False, [], {"a": [1.5, None]}, b"", b"\x00\xff", "ü"], ids=repr)
