@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import closing, redirect_stdout
 from dataclasses import asdict
 from functools import partial
@@ -140,7 +140,11 @@ def doctor(options: argparse.Namespace) -> Outcome:
     Raises:
         InvalidConfigError: the stage of `--stage` cannot be asked about its cluster.
     """
-    ask = None if options.stage is None else partial(_ask_by_stage, options)
+    ask: Callable[[], object] | None = None
+    if options.stage is not None:
+        ask = partial(_ask_by_stage, options)
+    elif options.storage and not options.read_only and not (options.endpoint_url or options.region):
+        ask = partial(_ask_by_connection, options)
     store = opened(options.storage, options) if options.storage else None
     with ProgressLine("checked") as line:
         found = doctor_of.doctor(store, options, line.show, ask=ask)
@@ -152,6 +156,13 @@ def _ask_by_stage(options: argparse.Namespace) -> object:
     from ..operators.stage.cluster_question import ask_by_stage, stage_in
 
     return ask_by_stage(stage_in(dag_in(*options.dag_file), options.stage), dict(options.conf))
+
+
+def _ask_by_connection(options: argparse.Namespace) -> object:
+    from ..operators.stage.cluster_question import ask_by_connection
+
+    conn_id = options.spark_conn or "spark_default"
+    return ask_by_connection(conn_id, dict(options.conf), storage=options.storage, aws_conn_id=options.conn)
 
 
 def clean(store: ObjectStore, options: argparse.Namespace) -> Outcome:

@@ -44,11 +44,11 @@ class CairnDoctorOperator(BaseOperator):
         max_age: maximum age of the latest completed checkpoint of each job; None: any age.
         read_only: write nothing to the storage; skips the checks of write access and of conditional writes.
         cluster: check the Spark, Java and Python of the cluster too, with a small application that runs there for at
-            most five minutes, of a service 20.
+            most five minutes, of a service or in deploy mode `cluster` 20.
         spark_conn_id: with `cluster`: the Spark connection of the stages, of type `spark` or `spark_connect`;
             `spark_default` by default.
         stage: with `cluster`, in place of a connection: the task id of a stage of this DAG. The application starts as
-            the stage does; one of `epoch_stage` by its operator, and the driver looks at the storage too.
+            the stage does. On a service, and in deploy mode `cluster`, the driver looks at the storage too.
         tables: those of a group, to check each with its connection.
         fail_on: `"error"`, `"warning"` or `"never"`: the lowest severity of a finding that fails the task, with
             `CheckpointError` (`unhealthy`).
@@ -124,7 +124,7 @@ class CairnDoctorOperator(BaseOperator):
             NoCheckpointError: the storage has no such job.
             InvalidConfigError: the DAG has no such stage.
         """
-        ask = None if self.stage is None else partial(self._ask_by_stage, self.stage, context)
+        ask = partial(self._ask, context) if self.stage is not None or not self.read_only else None
         hook = CheckpointStorageHook(self.storage, self.aws_conn_id)
         found = examine_storage(
             hook.open_store(),
@@ -173,7 +173,11 @@ class CairnDoctorOperator(BaseOperator):
             )
         return found.as_json()
 
-    def _ask_by_stage(self, stage: str, context: Context) -> ClusterFacts | NoAnswer:
-        from .stage.cluster_question import ask_by_stage, stage_in
+    def _ask(self, context: Context) -> ClusterFacts | NoAnswer:
+        from .stage.cluster_question import ask_by_connection, ask_by_stage, stage_in
 
-        return ask_by_stage(stage_in(self.dag, stage), self.spark_conf, context)
+        if self.stage is not None:
+            return ask_by_stage(stage_in(self.dag, self.stage), self.spark_conf, context)
+        return ask_by_connection(
+            self.spark_conn_id, self.spark_conf, storage=self.storage, aws_conn_id=self.aws_conn_id
+        )

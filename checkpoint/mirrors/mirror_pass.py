@@ -123,14 +123,14 @@ class Mirroring(UseCase):
                 return found
             begun = self._begin(mirror, target)
             return self._run(begun, there, heads, on_progress, parallel or AT_ONCE)
-        except _ActivatedError as error:
-            tell_moved(self._heads, error.id, target.uri)
-            raise active(self._files, target) from None
-        except CairnError:
+        except (_ActivatedError, CairnError) as error:
             if begun is not None:
                 with suppress(CairnError):  # the hold ends by itself, too
                     self._release(begun, None, clean=False)
-            raise
+            if not isinstance(error, _ActivatedError):
+                raise
+            tell_moved(self._heads, error.id, target.uri)
+            raise active(self._files, target) from None
 
     def _up_to_date(self, mirror: Head, target: ObjectStore) -> Mirrored | None:
         ours = self._heads.load()
@@ -172,7 +172,8 @@ class Mirroring(UseCase):
         def decide(head: Head, now_ms: int) -> Decision[str]:
             nonlocal sweeps
             known = self._known(head, mirror, target)
-            if known is None or not any(each.token == token for each in known.holds):
+            holds = known.holds if known is not None else ()
+            if not any(each.token == token for each in holds) or any(each.until_ms <= now_ms for each in holds):
                 sweeps = known is not None and known.unswept
             id_ = known.id if known is not None else fresh
             return Decision(id_, mirrors.held(head, self._files.store.uri, target.uri, id_, token, now_ms))

@@ -38,9 +38,9 @@ class Lag:
     completed_at_ms: int | None
     """When that completed: the time now less this is the recovery point."""
     behind: int
-    """Completed checkpoints that it lacks."""
+    """Completed checkpoints that it lacks; a rewind that undid its newest counts as one."""
     behind_since_ms: int | None
-    """When the oldest of these completed; None: it lacks none."""
+    """When the oldest of these completed, or the rewind was made; None: it lacks none."""
 
     def is_late(self, now_ms: int) -> bool:
         """Tell whether the mirror has lacked a completed checkpoint for more than a day."""
@@ -58,6 +58,9 @@ def _lag(head: Head, entry: MirrorEntry) -> Lag:
         for each in head.history
         if each.status is Status.COMPLETED and each.id > (entry.checkpoint or 0) and head.rewind_of(each.id) is None
     ]
+    undone = head.rewind_of(entry.checkpoint) if entry.checkpoint is not None else None
+    if undone is not None:
+        lacks.append(undone.at_ms)
     behind = max(len(lacks), head.counters.completed - entry.counted) if lacks else 0
     at_ms = None if entry.checkpoint is None else entry.completed_at_ms
     return Lag(entry.uri, entry.checkpoint, at_ms, behind, min(lacks, default=None))
@@ -185,6 +188,9 @@ def released(head: Head, mirror: str, token: str, made: Head | None, *, clean: b
     if entry is None:
         return head
     holds = tuple(each for each in entry.holds if each.token != token)
+    if made is None and holds:
+        # An ended hold tells the passes beside it, which list nothing, that this one has left files.
+        holds = (*holds, *(replace(each, until_ms=0) for each in entry.holds if each.token == token))
     latest = made.latest_completed() if made is not None else None
     entry = replace(entry, holds=holds)
     if made is not None and latest is not None and made.revision >= entry.revision:

@@ -17,7 +17,7 @@ from ...checkpoint.errors import InvalidConfigError
 from ...spark.programs.arguments import texts_in
 from ...tasks.job_settings import is_rendered_later
 from .addresses import as_s3, by_token, on_pages
-from .launcher import DriverState, HandedOver, Launcher
+from .launcher import DriverState, HandedOver, Launcher, tries_again
 
 if TYPE_CHECKING:
     from airflow.providers.databricks.operators.databricks import (
@@ -37,10 +37,9 @@ WITHOUT_BLOCK = (
     "give it one, or give the program places in its parameters, such as Output('clean'). Then it needs no block, and "
     "runs on a cluster that is there, on serverless compute, as a notebook or a jar"
 )
-TRIES_AGAIN = (
-    "max_retries has Databricks start a failed driver again by itself, and a failure has to reach the task, which "
-    "restores first: remove it, and give the task retries"
-)
+TRIES_AGAIN = tries_again("max_retries has Databricks start a failed driver", "remove it")
+OF_ONE_TASK = frozenset({"environment_key", "libraries", "max_retries"})
+"""Fields of a task, besides `…_task`, that a run in the form of one task has itself."""
 LINES = 100
 
 NOT_FOUND = 404
@@ -87,6 +86,11 @@ class DatabricksLauncher(Launcher):
         """
         self._check_payload()
         payload, task = self._payload() or {}, self._task()
+        if "tasks" not in payload and not {"new_cluster", "existing_cluster_id"} & payload.keys():
+            # disable_auto_optimization is a field of the tasks of a run, and not of a run in the form of one task.
+            task = {name: part for name, part in payload.items() if name.endswith("_task") or name in OF_ONE_TASK}
+            task = {"task_key": self._operator.task_id.rpartition(".")[2], **task}
+            payload = {**{name: part for name, part in payload.items() if name not in task}, "tasks": [task]}
         added: dict[str, Any] = {}
         cluster = task.get("new_cluster")
         if isinstance(cluster, Mapping):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.spark_submit import YARN_DEFAULTS
 from ...tasks.job_settings import is_rendered_later
-from .launcher import ANSWER_S, DriverState, HandedOver, Launcher
+from .launcher import ANSWER_S, DriverState, HandedOver, Launcher, tries_again
 
 if TYPE_CHECKING:
     from airflow.providers.google.cloud.operators.dataproc import DataprocCreateBatchOperator, DataprocSubmitJobOperator
@@ -190,10 +190,7 @@ class DataprocJobLauncher(DataprocLauncher):
 
     def _why_no_stage(self) -> str | None:
         if any(_part(self._described(), "scheduling").values()):
-            return (
-                "scheduling lets Dataproc start a failed driver again by itself, and a failure has to reach the task, "
-                "which restores first: remove it, and give the task retries"
-            )
+            return tries_again("scheduling lets Dataproc start a failed driver", "remove it")
         if self._operator.start_from_trigger:
             return "start_from_trigger submits before there is a task that could claim the stage: remove it"
         return None

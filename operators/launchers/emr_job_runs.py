@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...tasks.job_settings import is_rendered_later
 from .addresses import AWS, alive, as_s3, by_token, on_pages
-from .launcher import DriverState, HandedOver, Launcher
+from .launcher import DriverState, HandedOver, Launcher, tries_again
 
 if TYPE_CHECKING:
     from airflow.providers.amazon.aws.operators.emr import EmrContainerOperator, EmrServerlessStartJobOperator
@@ -100,8 +100,7 @@ class JobRunLauncher(Launcher):
     def _check_attempts(self, attempts: object) -> None:
         if attempts not in (None, 1):
             raise InvalidConfigError(
-                "the service would start a failed driver again by itself, and a failure has to reach the task, which "
-                "restores first: ask for one attempt, and give the task retries",
+                tries_again("the service would start a failed driver", "ask for one attempt"),
                 task=self._operator.task_id,
                 attempts=attempts,
             )

@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowException
 from ...checkpoint.errors import InvalidConfigError
 from ...spark.handover.conf import FOR_PEOPLE, HANDOVER
 from .addresses import AWS, as_s3, on_pages
-from .launcher import DriverState, HandedOver, Launcher
+from .launcher import DriverState, HandedOver, Launcher, tries_again
 
 if TYPE_CHECKING:
     from airflow.providers.amazon.aws.operators.glue import GlueJobOperator
@@ -178,8 +178,7 @@ class GlueLauncher(Launcher):
         fixed = {CONF, PY_FILES} & set(job.get("NonOverridableArguments") or {})
         kind = (job.get("Command") or {}).get("Name", "glueetl")
         why = (
-            "the job tries a failed run again by itself, and a failure has to reach the task, which restores first: "
-            "set MaxRetries (retry_limit) to 0, and give the task retries"
+            tries_again("the job tries a failed run", "set MaxRetries (retry_limit) to 0")
             if job.get("MaxRetries")
             else f"the job fixes {', '.join(sorted(fixed))}, by which Cairn hands over: make it a default argument"
             if fixed

@@ -52,6 +52,19 @@ class DriverState:
         return cls(f"{word}: {why}" if word in ended and why else word, word not in ended, word == succeeded)
 
 
+def tries_again(what: str, instead: str) -> str:
+    """Say why a service must not start a driver again, and what the author does.
+
+    Args:
+        what: the option, and what it starts.
+        instead: what to do with the option.
+    """
+    return (
+        f"{what} again by itself, and a failure has to reach the task, which restores first: {instead}, and give the "
+        "task retries"
+    )
+
+
 class Tracker(Protocol):
     """Finds, looks at and ends drivers that may outlive their task. Any method may raise the provider's errors."""
 

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.kubernetes_pods import waits_in_vain
 from ...hooks.spark_site import TOKEN_LABEL
-from .launcher import ANSWER_S, DriverState, HandedOver, Launcher
+from .launcher import ANSWER_S, DriverState, HandedOver, Launcher, tries_again
 
 if TYPE_CHECKING:
     from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
@@ -212,8 +212,9 @@ class SparkKubernetesLauncher(Launcher):
             "the application has no spec of type Python: an application with an Epoch block is PySpark, and the "
             "application_file or template_spec a SparkApplication. One without a block has places in its arguments"
             if spec.get("type") != "Python" and (self.has_block or "type" not in spec)
-            else f"restartPolicy is {restart}: the controller would start a failed driver again by itself, and a "
-            "failure has to reach the task, which restores first. Set it to Never, and give the task retries"
+            else tries_again(
+                f"restartPolicy is {restart}: the controller would start a failed driver", "set it to Never"
+            )
             if restart != "Never"
             else None
         )

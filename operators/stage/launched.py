@@ -251,7 +251,8 @@ class LaunchedStage(EpochStage):
         """
         from ...triggers.driver import ENDED, TIMEOUT
 
-        self._prepare()
+        # Nothing is submitted, so what a changed DAG file would be refused for must not cost the driver's work.
+        self._launcher = self.made_launcher()
         settings, drivers = rendered_settings(self), self._find_drivers(context)
         coordinator = settings.coordinator(waits=True)
         ti = context["ti"]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...checkpoint import CheckpointConfig, TriggerRequest
 from ...checkpoint.answers import Submit
@@ -118,10 +118,17 @@ class TrialJob:
 
     def submit(self, launcher: Launcher) -> str:
         """Submit as a stage does, by a launcher of its own; returns the driver."""
-        task = self.task
-        settings = rendered_settings(task)
+        settings = rendered_settings(self.task)
         launcher.check()
         launcher.hand_over(handed_over(launcher, settings, self.answer, extras_of(settings, self.answer, {})))
+        driver = launcher.start(self.context())
+        self.drivers.append((launcher, driver))
+        return driver
+
+    def context(self) -> Context:
+        """Give what Airflow would give to a task that starts."""
+        task = self.task
+        dag = task.dag if task.has_dag() else None
         ti = SimpleNamespace(
             dag_id=task.dag_id,
             task_id=task.task_id,
@@ -131,10 +138,8 @@ class TrialJob:
             xcom_push=lambda *_args, **_kwargs: None,
             stats_tags={},
         )
-        context: Any = {"ti": ti, "task_instance": ti, "task": task, "dag": task.dag, "run_id": task.job, "params": {}}
-        driver = launcher.start(context)
-        self.drivers.append((launcher, driver))
-        return driver
+        given: Any = {"ti": ti, "task_instance": ti, "task": task, "dag": dag, "run_id": task.job, "params": {}}
+        return cast("Context", given)
 
     def end_drivers(self) -> None:
         """End drivers that live: they would write to the job's folder again."""

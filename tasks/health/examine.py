@@ -102,7 +102,7 @@ def _examine_cluster(done: Examination, conn_id: str | None, ask: Callable[[], C
         return
     facts = ask()
     if isinstance(facts, NoAnswer):
-        if facts.silence is Silence.ELSEWHERE:
+        if facts.silence in (Silence.ELSEWHERE, Silence.UNFIT):
             done.skipped["the cluster"] = facts.why
         else:
             done.findings.append(checks.no_answer(conn_id, facts))

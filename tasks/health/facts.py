@@ -155,7 +155,8 @@ def java_major(version: str) -> int:
 ANSWER_S = 300.0
 """Seconds for a cluster to start the application and run its small job."""
 
-_APPLICATION = "cairn-doctor"
+APPLICATION = "cairn-doctor"
+"""Its name in Spark."""
 _STAMP = re.compile(r"\A\d\d/\d\d/\d\d \d\d:\d\d:\d\d (WARN|ERROR|FATAL) ")
 
 
@@ -227,7 +228,9 @@ class Silence(StrEnum):
     BROKEN = "broken"
     """The connection cannot be used, or could not be fetched."""
     ELSEWHERE = "elsewhere"
-    """Its drivers run on the cluster, from which no file comes back: nothing was asked."""
+    """Its drivers run on the cluster, from which only what is in the storage comes back: nothing was asked."""
+    UNFIT = "unfit"
+    """It takes no Python program of the doctor's: nothing was asked."""
     FAILED = "failed"
     """The application did not end normally."""
 
@@ -240,13 +243,20 @@ class NoAnswer:
     why: str
 
 
-def ask_cluster(conn_id: str, conf: Mapping[str, str], *, answer_s: float | None = None) -> ClusterFacts | NoAnswer:
+def ask_cluster(
+    conn_id: str,
+    conf: Mapping[str, str],
+    *,
+    answer_s: float | None = None,
+    plain: Callable[[], SparkSubmitHook] | None = None,
+) -> ClusterFacts | NoAnswer:
     """Run the application with a Spark connection, and return its facts.
 
     Args:
         conn_id: a connection of type `spark` or `spark_connect`.
         conf: conf that the stages get.
         answer_s: seconds after which the application is ended. None: `ANSWER_S`.
+        plain: makes the provider's hook for spark-submit; None: with the connection alone.
     """
     if answer_s is None:
         answer_s = ANSWER_S
@@ -262,7 +272,7 @@ def ask_cluster(conn_id: str, conf: Mapping[str, str], *, answer_s: float | None
         if server is not None:
             none = _over_connect(server, conf, file, answer_s)
         else:
-            none = _submitted(conn_id, conf, file, answer_s)
+            none = _submitted(plain or (lambda: SparkSubmitHook(conn_id=conn_id)), conf, file, answer_s)
         if not file.exists():
             return none
         return ClusterFacts.of(file.read_text(encoding="utf-8"), over_connect=server is not None)
@@ -279,27 +289,34 @@ def _over_connect(server: ConnectServer, conf: Mapping[str, str], file: Path, an
         patience=PATIENCE_HERE,
     )
     client = ConnectClient(submission, {})
-    with _bounded(answer_s, client.end) as late:
+    with bounded(answer_s, client.end) as late:
         ended = client.run()
     return late.why(ended.problem.message if ended.problem else ended.cause)
 
 
-def _submitted(conn_id: str, conf: Mapping[str, str], file: Path, answer_s: float) -> NoAnswer:
+def _submitted(plain: Callable[[], SparkSubmitHook], conf: Mapping[str, str], file: Path, answer_s: float) -> NoAnswer:
     try:
-        plain = SparkSubmitHook(conn_id=conn_id, name=_APPLICATION, application_args=[cluster_probe.REPORT, str(file)])
+        made = plain()
     except (AirflowException, RuntimeError, ValueError) as error:  # the provider's errors
         return NoAnswer(Silence.BROKEN, masked(str(error)))
-    hook = EpochSubmitHook.taking_over(plain, conf=conf, py_files="", environment={})
+    made._name, made._java_class, made._post_submit_commands = APPLICATION, None, []
+    made._application_args = [cluster_probe.REPORT, str(file)]
+    hook = EpochSubmitHook.taking_over(made, conf=conf, py_files=made._py_files or "", environment={})
+    if hook.deploys_to_cluster and hook._should_track_driver_status:
+        return NoAnswer(
+            Silence.UNFIT,
+            "a standalone cluster takes no Python program in deploy mode cluster; name a connection with client",
+        )
     if hook.deploys_to_cluster:
         return NoAnswer(
             Silence.ELSEWHERE,
-            "the connection's deploy mode is cluster, and what a driver sees there does not come back here",
+            "in deploy mode cluster the driver answers through the storage: give one to write to, by URI and --conn",
         )
     said = ""
-    with _bounded(answer_s, hook.on_kill) as late:
+    with bounded(answer_s, hook.on_kill) as late:
         try:
             hook.submit(cluster_probe.__file__)
-        except (AirflowException, RuntimeError, OSError) as error:  # OSError: the program does not exist
+        except (AirflowException, RuntimeError, ValueError, OSError) as error:  # OSError: the program does not exist
             said = masked(str(error))
         except BaseException:
             hook.on_kill()  # the task is ended, and the driver would run on
@@ -318,6 +335,7 @@ class _Late(logging.Handler):
         self._answer_s = answer_s
         self._end = end
         self._over = False
+        self._kept = ""
         self._error = ""
         self._last = ""
 
@@ -332,7 +350,10 @@ class _Late(logging.Handler):
     def end(self) -> None:
         """End the application because its time is over."""
         self._over = True
-        self._end()
+        try:
+            self._end()
+        except Exception as error:  # noqa: BLE001 - whatever the provider raises, such as without the program `yarn`
+            self._kept = f"; it could not be ended, and may still run: {masked(str(error))}"
 
     def why(self, cause: str) -> NoAnswer:
         """Return why there is no answer.
@@ -342,13 +363,22 @@ class _Late(logging.Handler):
         """
         if self._over:
             last = f". The last of Spark's log: {self._last}" if self._last else ""
-            return NoAnswer(Silence.FAILED, f"no answer within {self._answer_s:.0f} s{last}")
+            return NoAnswer(Silence.FAILED, f"no answer within {self._answer_s:.0f} s{self._kept}{last}")
         said = self._error or cause or self._last
         return NoAnswer(Silence.FAILED, said or "the application ended and did not say why")
 
 
 @contextmanager
-def _bounded(answer_s: float, end: Callable[[], None]) -> Iterator[_Late]:
+def bounded(answer_s: float, end: Callable[[], None]) -> Iterator[_Late]:
+    """Bound an application's time.
+
+    Args:
+        answer_s: seconds after which it is ended.
+        end: ends it.
+
+    Yields:
+        What says afterwards why there is no answer.
+    """
     late = _Late(answer_s, end)
     timer = Timer(answer_s, late.end)
     spark_log.addHandler(late)

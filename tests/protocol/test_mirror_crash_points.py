@@ -92,6 +92,14 @@ def _newer_pass(scene: Scene) -> None:
     scene.run()
 
 
+def _failing_pass(scene: Scene) -> None:
+    """It leaves files of a checkpoint that has gone when the next pass begins."""
+    _cleaner(scene)
+    with suppress(UnavailableError):
+        scene.run(mirror=FaultyStore(scene.mirror, 3, Fault.FAILS))
+    scene.world.run_epoch("e6-1", "e6-2", "e6-3", "e6-4")
+
+
 def _rewind(scene: Scene) -> None:
     scene.world.coordinator().rewind(scene.world.coordinator().head().completed[0].id, abort_pending=True)
     scene.world.coordinator().clean()
@@ -114,6 +122,7 @@ OTHERS: dict[str, Callable[[Scene], object]] = {
     "a rewind": _rewind,
     "a second pass": Scene.run,
     "a newer pass": _newer_pass,
+    "a newer pass that fails": _failing_pass,
     "an activation": _activation,
     GIVING_UP: _giving_up,
 }
@@ -150,6 +159,8 @@ def test_the_next_pass_finishes_it(name: str, there: bool, at: int, fault: Fault
     scene.audit()
     head = scene.there().head()
     if head.mirror_of is not None and head.mirror_of.activated_at_ms:
+        passes = scene.world.coordinator().head().mirrors if name != "activate" and other != "nobody" else ()
+        assert not any(each.holds for each in passes), "a pass that finds the mirror activated ends its hold"
         _goes_on_there(scene)
         return
     if other == GIVING_UP:

@@ -213,7 +213,8 @@ def spark_submit(mode: str, url: str) -> int:
         ask(f"/v1/submissions/kill/{words[-1]}", {})
     else:
         pairs = [words[at + 1] for at, word in enumerate(words) if word == "--conf"]
-        print(LINES[mode].format(ask("/submit", dict(pair.split("=", 1) for pair in pairs))["driver"]))
+        conf = dict(pair.split("=", 1) for pair in pairs)
+        print(LINES[mode].format(ask("/submit", {**conf, "words": json.dumps(words)})["driver"]))
     return 0
 
 

@@ -467,6 +467,10 @@ class DatabricksStandIn(ServiceStandIn):
         operation = path.removeprefix("/api/2.2/jobs/runs/")
         if operation == "submit":
             token = asked.body["idempotency_token"]
+            assert "disable_auto_optimization" not in asked.body, "a field of the tasks"
+            places = {"new_cluster", "existing_cluster_id"}
+            for each in asked.body.get("tasks", ()) if not places & asked.body.keys() else ():
+                assert each.get("disable_auto_optimization") or places & each.keys()
             known = [driver for driver, it in self.drivers.items() if it.body["idempotency_token"] == token]
             driver = known[0] if known else self.accept(asked.body)
             return None if self.cuts else (200, {"run_id": int(driver)})

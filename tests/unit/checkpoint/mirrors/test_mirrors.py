@@ -203,6 +203,16 @@ def test_the_lag_is_seen_from_the_job_alone(world: World, west: MemoryStore) -> 
     assert (alarm.level, "lacks 2 completed" in alarm.text) == ("warning", True)
     world.coordinator().mirror(west)
     assert list(stuck(world.store.uri, world.coordinator(), runtime)) == []
+    undone = world.coordinator().head().completed
+    world.coordinator().rewind(undone[0].id)
+    rewound = world.clock.now_ms
+    world.clock.advance(timedelta(hours=25))
+    (lag,) = mirrors.lags(world.coordinator().head())
+    assert (lag.checkpoint, lag.behind, lag.behind_since_ms) == (3, 1, rewound), "the mirror would go on from it"
+    assert [each.name for each in stuck(world.store.uri, world.coordinator(), runtime)] == ["mirror-behind"]
+    world.coordinator().mirror(west)
+    (lag,) = mirrors.lags(world.coordinator().head())
+    assert (lag.checkpoint, lag.behind) == (undone[0].id, 0)
 
 
 def test_a_mirror_changes_by_passes_alone(world: World, west: MemoryStore) -> None:  # semantics M5

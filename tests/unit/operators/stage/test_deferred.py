@@ -106,6 +106,10 @@ def airflow_says(monkeypatch: pytest.MonkeyPatch, trigger: DriverTrigger, state:
     monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: said))
 
 
+def changed(_stage: object) -> None:
+    raise InvalidConfigError("the DAG file has changed meanwhile")
+
+
 def test_the_triggerer_waits(job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task's process is gone; another triggerer may go on, and an event that comes twice changes nothing."""
     links: list[object] = []
@@ -123,7 +127,9 @@ def test_the_triggerer_waits(job: Job, service: ServiceStandIn, monkeypatch: pyt
     assert event_of(posted(waits)) == event
     first = resume(job, service, waits, event)
     assert (first["attempt"], first["stage"]) == (1, "routes")
-    assert resume(job, service, waits, event) == first
+    with monkeypatch.context() as patch:
+        patch.setattr(launched.LaunchedStage, "_prepare", changed)
+        assert resume(job, service, waits, event) == first
     assert service.submitted == 1
     assert job.coordinator.head().latest_completed() is not None
 

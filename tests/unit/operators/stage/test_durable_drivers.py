@@ -4,7 +4,9 @@ Clusters are stand-ins of their status endpoints (tests/support/cluster_stand_in
 domain are real. Real clusters are in tests/real/airflow/test_yarn.py and tests/real/kubernetes.
 """
 
+import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.hooks import spark_submit as hooks_of_provider
 from airflow.providers.apache.spark.operators import spark_submit as operators_of_provider
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_cairn.checkpoint.documents.attempt import Handover
@@ -23,14 +26,18 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.hooks import kubernetes_pods
 from airflow_cairn.operators import Output, SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators.stage.cluster_question import ask_by_stage
 from airflow_cairn.operators.stage.drivers import LAST_DRIVER
 from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.spark import cluster_probe
 from airflow_cairn.spark.programs.inputs import output_folder
+from airflow_cairn.storage import open_store
+from airflow_cairn.tasks.health.facts import ClusterFacts, NoAnswer, Silence
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.cluster_stand_in import NAMESPACE, ApiException, ClusterStandIn, install_spark_submit
 from tests.support.errors import raises_code
-from tests.support.narrowing import known
+from tests.support.narrowing import expect, known
 from tests.support.plain_program import write_to
 from tests.support.world.cluster import Cluster
 
@@ -129,6 +136,40 @@ def test_a_retry_waits_for_the_driver_that_lives(job: Job, cluster: ClusterStand
     # The only checkpoint, completed by the stage that acknowledged last.
     assert [(entry.id, entry.status) for entry in job.coordinator.head().history] == [(1, Status.COMPLETED)]
     assert "which an earlier try submitted" in said.text
+
+
+@pytest.mark.parametrize("state_now", ["DONE", "FAILED"])
+def test_the_doctor_asks_the_cluster_as_the_stage_starts(job: Job, cluster: ClusterStandIn, state_now: str) -> None:
+    """The driver answers through the storage, of which nothing stays; no Python runs in a standalone cluster's mode."""
+    asked = stage(job, cluster, conf={"spark.author": "1"}, py_files="own.py", post_submit_commands=["exit 1"])
+    with DAG("asked") as dag:
+        dag.add_task(asked)
+
+    def act(_driver: str, conf: dict[str, str], _looks: int) -> str:
+        *_, program, option, folder = words = json.loads(conf["words"])
+        assert (program, option) == (cluster_probe.__file__, "--report")
+        assert (conf["spark.author"], conf["spark.more"]) == ("1", "2")
+        assert re.fullmatch(r"own\.py,\S+\.zip", words[words.index("--py-files") + 1])
+        Path(folder.removeprefix("file://")).mkdir()
+        if state_now == "DONE":
+            Path(folder.removeprefix("file://"), "part-0").write_text(
+                json.dumps({"spark": "4.2.0", "pyspark": "4.2.0", "java": "17.0.12", "python": "3.12.3", "failed": {}})
+            )
+        return state_now
+
+    cluster.act = act
+    found = ask_by_stage(asked, {"spark.more": "2"})
+    if cluster.mode == "standalone":
+        assert (expect(NoAnswer, found).silence, cluster.submitted) == (Silence.UNFIT, 0)
+        return
+    if state_now == "DONE":
+        facts = expect(ClusterFacts, found)
+        assert (facts.java, facts.has_code) == ("17.0.12", True)
+    else:
+        assert expect(NoAnswer, found).silence is Silence.FAILED
+    assert cluster.submitted == 1
+    assert [each.key for each in open_store(job.storage).list("") if each.key.startswith("trial")] == []
+    assert asked.application == "routes.py"
 
 
 @pytest.mark.parametrize("state_now", ["FAILED", "KILLED", None])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.hooks import spark_submit as hooks_of_provider
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.health.findings import Examination, Finding
@@ -165,10 +166,50 @@ def test_a_cluster_is_asked_by_spark_submit(submit: Submit, tmp_path: Path) -> N
 def test_a_cluster_that_is_not_asked(submit: Submit, connections: Define) -> None:
     assert "--cluster" in examined().skipped["the cluster"]
     submit("exit 1")
-    extra = json.dumps({"deploy-mode": "cluster"})
-    connections(CONN, json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
-    found = examined(cluster=CONN)
-    assert (names(found), "deploy mode is cluster" in found.skipped["the cluster"]) == ([], True)
+    for host, why in (("yarn", "answers through the storage"), ("spark://cluster:7077", "takes no Python program")):
+        of_cluster_mode(connections, host)
+        found = examined(cluster=CONN)
+        assert (names(found), why in found.skipped["the cluster"]) == ([], True)
+
+
+def of_cluster_mode(connections: Define, host: str) -> None:
+    extra = json.dumps({"deploy-mode": "cluster", "namespace": "lake"})
+    connections(CONN, json.dumps({"conn_type": "spark", "host": host, "extra": extra}))
+
+
+@pytest.mark.parametrize("host", ["yarn", "k8s://https://cluster"])
+def test_a_cluster_in_deploy_mode_cluster_answers_through_the_storage(
+    submit: Submit,
+    connections: Define,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+) -> None:
+    """The driver gets Cairn's code and the job's conf; its answer is read, and nothing of it stays."""
+    monkeypatch.setattr(hooks_of_provider, "kube_client", object(), raising=False)
+    of_cluster_mode(connections, host)
+    lake = tmp_path / "lake"
+    told = json.loads(answer(replace(HEALTHY, java="11.0.2")).split("'")[1]) | {"storage": {"failed": "no s3a"}}
+    there = "FOLDER=${FILE#file://}; mkdir -p $FOLDER/_temporary; echo '{' >$FOLDER/_temporary/part-0"
+    words = ["doctor", "--cluster", "--spark-conn", CONN, "--conf", "spark.executor.memory=1g"]
+    words += ["--storage", f"file://{lake}", "--json"]
+    for line, found in (
+        (f"{there}; echo '{json.dumps(told)}' >$FOLDER/part-0; echo 'Exit code: 0'", {"java-old", "cluster-storage"}),
+        (f"{there}; exit 1", {"cluster-failed"}),
+    ):
+        submit(line)
+        assert main(words) == DAMAGED
+        said = json.loads(capsys.readouterr().out)
+        assert {each["name"] for each in said["findings"] if each["subject"] == CONN} == found
+        asked = (tmp_path / "asked").read_text()
+        for word in ("--deploy-mode cluster", "spark.executor.memory=1g", "spark.cairn.handover=", "--py-files"):
+            assert word in asked
+        assert [each.key for each in open_store(f"file://{lake}").list("")] == []
+    (tmp_path / "asked").unlink()
+    main([*words, "--read-only"])
+    assert "answers through the storage" in capsys.readouterr().out
+    assert not (tmp_path / "asked").exists()
 
 
 MASTERS = """cat <<'END'
