@@ -149,7 +149,8 @@ class Branches:
                 f"{table.parts[0]!r} of the stage's conf the connection's?",
                 table=table.name,
             ) from error
-        there = next((str(each["data_type"]) for each in rows if each["col_name"] == "Location"), "")
+        # The last one: the table's columns come first, and one may have this name.
+        there = next((str(each["data_type"]) for each in reversed(rows) if each["col_name"] == "Location"), "")
         if _plain(there) != _plain(table.location):
             raise InvalidStateError(
                 f"{table.name} is another table for Spark than for the group's connection: it lies in {there}, and not "

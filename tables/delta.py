@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import DATA, NESTED, Format, Mode, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.masking import one_line
 from ..storage.clock import system_runtime
 from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, Staged, Undone, refused
 from .staged_files import StagedFiles
@@ -216,18 +217,20 @@ class OpenDelta:
         try:
             if change.mode is Mode.UPSERT:
                 self._merge(change, about)
+                if not self.has(mark):  # a merge that changes no row makes no version, and so leaves no mark
+                    self._write((), about)
             else:
                 removed = () if change.mode is Mode.APPEND else self._removed(mark, change)
-                self._table.create_write_transaction(
-                    [*removed, *self._actions(change.staged)],
-                    "append",
-                    self._table.schema(),
-                    partition_by=list(self._table.metadata().partition_columns),
-                    commit_properties=about,
-                )
+                self._write([*removed, *self._actions(change.staged)], about)
         except CommitFailedError:
             return False
         return True
+
+    def _write(self, actions: Sequence[Any], about: Any) -> None:
+        by = list(self._table.metadata().partition_columns)
+        self._table.create_write_transaction(
+            list(actions), "append", self._table.schema(), partition_by=by, commit_properties=about
+        )
 
     def _removed(self, mark: Mark, change: Change) -> Iterator[Any]:
         """Give the removal of the files that the rows replace.
@@ -274,7 +277,7 @@ class OpenDelta:
 
     def roll_back(self, undone: Undone) -> int | None:
         from deltalake import CommitProperties
-        from deltalake.exceptions import CommitFailedError
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
         oldest, count = self._oldest(undone)
         if oldest is None:
@@ -286,6 +289,8 @@ class OpenDelta:
             )
         except CommitFailedError:
             return None
+        except (DeltaError, FileNotFoundError) as error:
+            raise OvertakenError(f"version {oldest - 1} cannot be restored: {one_line(str(error))}") from error
         return count
 
     def _oldest(self, undone: Undone) -> tuple[int | None, int]:

@@ -287,6 +287,7 @@ class OpenIceberg:
 
     def commit(self, mark: Mark, change: Change) -> bool:
         from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.table.update import AssertRefSnapshotId
 
         table = self._table
         gone = self._gone(mark, change)
@@ -296,6 +297,9 @@ class OpenIceberg:
         try:
             with table.transaction() as transaction:
                 about = {f"{PREFIX}checkpoint": str(mark.checkpoint), f"{PREFIX}job": mark.owner}
+                # Asserted first and always: a change of no row asserts nothing, and would set the older marks again.
+                loaded = {"ref": "main", "snapshot-id": table.metadata.current_snapshot_id}
+                transaction._stage((), (AssertRefSnapshotId.model_validate(loaded),))
                 if gone is not None:
                     _delete(transaction, gone, about)
                 if files:

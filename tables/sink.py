@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 LISTING = timedelta(minutes=30)
-"""Longest time in which the trigger lists the files of a table that stages read; it may have some 100,000."""
+"""Longest time in which the trigger lists the files of a table that stages read, or takes rows back.
+
+There may be some 100,000 files, and PostgreSQL finds the rows of a transaction by no index.
+"""
 TRIES = 10
 """How often one call commits anew after another writer was faster."""
 
@@ -67,7 +70,7 @@ class TableSink(MasterHook):
         within: timedelta = LISTING,
     ) -> None:
         self._name = name
-        self.timeout = min(within, LISTING if table.read else DEFAULT_TIMEOUT)
+        self.timeout = min(within, LISTING if table.read or table.on_rewind == "roll_back" else DEFAULT_TIMEOUT)
         self.table = table
         self._access = access
         self._earlier = self._since = self._table_id = ""

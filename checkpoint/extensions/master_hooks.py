@@ -192,7 +192,7 @@ class HookAnswers(UseCase):
                     f"checkpoint {checkpoint} no longer counts, and {hook.name} has not been told of its end, so what "
                     "it has done for it cannot be taken back yet. Run (or clear) this task again; if the listener "
                     f"fails each time, give the notice up: cairn forget-listener {self._files.job} {hook.name} "
-                    f"--checkpoint {checkpoint} --yes",
+                    f"--checkpoint {checkpoint} --yes {self._files.storage_option}",
                     code="listener",
                     listener=hook.name,
                     checkpoint=checkpoint,

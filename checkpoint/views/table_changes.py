@@ -10,7 +10,16 @@ from ...storage.errors import GoneError
 from ...storage.records import dataclass
 from ..documents.head import Head
 from ..documents.metadata import HookLine, StageLine
-from ..documents.staged_tables import BRANCH, PREFIX, Format, Mode, TableDescription, description_of, staged_of
+from ..documents.staged_tables import (
+    BRANCH,
+    PREFIX,
+    Format,
+    Mode,
+    TableDescription,
+    description_of,
+    owner_of,
+    staged_of,
+)
 from ..documents.strict_json import Json
 from ..errors import DocumentError
 from ..store import metadata_file
@@ -34,6 +43,8 @@ class TableChange:
     """The command that gives the commit up, if it is owed, or was made and not noted."""
     description: TableDescription | None
     """As it was at the trigger; None: unknown."""
+    owner: str
+    """Who has staged it; another one if the storage had another URI then."""
 
     @property
     def what(self) -> str:
@@ -69,6 +80,7 @@ def changes_of(
     """
     owed = _owed(head, checkpoint, storage_option)
     staged: dict[tuple[str, str], int] = {}
+    owners: dict[str, str] = {}
     tables: dict[str, TableDescription] = {}
     for line in lines:
         if isinstance(line, HookLine) and line.answer.name.startswith(PREFIX):
@@ -79,8 +91,11 @@ def changes_of(
                 if name.startswith(PREFIX) and (rows := staged_of(value, where=name)).changes:
                     key = (name.removeprefix(PREFIX), rows.way)
                     staged[key] = staged.get(key, 0) + rows.rows
+                    owners[key[0]] = rows.owner
     return [
-        TableChange(name, table.name if (table := tables.get(name)) else name, way, count, owed.get(name), table)
+        TableChange(
+            name, table.name if (table := tables.get(name)) else name, way, count, owed.get(name), table, owners[name]
+        )
         for (name, way), count in sorted(staged.items())
     ]
 
@@ -123,7 +138,10 @@ def changes(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
             table = each.description
             # Of PostgreSQL only added rows can be told from others.
             change["rolls_back"] = bool(
-                table and table.rolls_back and (each.way == Mode.APPEND.value or table.format is not Format.POSTGRES)
+                table
+                and table.rolls_back
+                and each.owner == owner_of(head.job, files.store.uri)
+                and (each.way == Mode.APPEND.value or table.format is not Format.POSTGRES)
             )
             change["give_up"] = each.give_up
             if each.way in (Mode.APPEND.value, BRANCH) and each.table not in appended and table and table.format:

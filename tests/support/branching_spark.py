@@ -49,7 +49,8 @@ class BranchingSpark:
         name, said = self._parse(text)
         table = self.catalog.load_table(name)
         if text.startswith("DESCRIBE"):
-            return _Rows([{"col_name": "Location", "data_type": table.location().replace("file:///", "file:/")}])
+            location = {"col_name": "Location", "data_type": table.location().replace("file:///", "file:/")}
+            return _Rows([{"col_name": "Location", "data_type": "string"}, location])  # columns come first
         if made := re.fullmatch(r"CREATE BRANCH (\w+)( AS OF VERSION (\d+))?", said):
             self.before("create")
             table.manage_snapshots().create_branch(int(made[3]), made[1]).commit()

@@ -134,7 +134,12 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
         "merged": TableDescription(
             "lake.a.b", "u", "cairn_4", none, version="5", format=Format.ICEBERG, parts=("lake",)
         ),
-        "taken": TableDescription("lake.sales.taken", "u", "s3://x", none, format=Format.DELTA, rolls_back=True),
+        **{
+            name: TableDescription(
+                f"lake.sales.{name}", "u", "s3://x", none, version="7", format=Format.DELTA, rolls_back=True
+            )
+            for name in ("taken", "moved")
+        },
     }
     hooks = [Fixed(name, table) for name, table in tables.items()]
     for epoch in ("e4", "e5"):
@@ -146,9 +151,10 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
         for spec in world.stages:
             begun = world.coordinator().begin(epoch, spec.uid, world.new_claimant())
             assert isinstance(begun, Submit)
-            row = staged_tables.encode(StagedRows("flights.0a", "s3://x/y", "s3://x", "0" * 64, 1))
-            staged = {each.name: row for each in hooks} if spec is world.stages[0] else {}
+            here = StagedRows(staged_tables.owner_of("flights", world.store.uri), "s3://x/y", "s3://x", "0" * 64, 1)
+            staged = {each.name: staged_tables.encode(here) for each in hooks} if spec is world.stages[0] else {}
             if staged:
+                staged["table.moved"] = staged_tables.encode(replace(here, owner="flights.0a"))
                 branch = StagedRows("f.0a", "b", "b", "", 0, branch=StagedBranch("u", "1", "2"))
                 staged["table.merged"] = staged_tables.encode(branch)
             world.coordinator().acknowledge(replace(world.write(begun.handover), committables=staged))
@@ -166,6 +172,7 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
         "made": "RESTORE TABLE delta.`s3a://lake/events2` TO VERSION AS OF 0",
         "totals": "",
         "merged": "CALL lake.system.rollback_to_snapshot('a.b', 5)",
+        "moved": "RESTORE TABLE delta.`lake.sales.moved` TO VERSION AS OF 7",
     }
     assert {each["only_if"] for each in found if each["checkpoint"] == 5} == {None}
     assert {(each["checkpoint"], each["table"]): each["give_up"] for each in found if each["give_up"]} == {

@@ -154,6 +154,18 @@ def test_commits_from_before_the_storage_moved_are_named(place: Place) -> None:
     assert place.rows() == [2, 3]
 
 
+def test_files_that_a_vacuum_has_deleted_are_named(tmp_path: Path) -> None:
+    place = Delta(tmp_path, f"file://{tmp_path}/lake")
+    place.owner = staged_tables.owner_of("flights", STORAGE)
+    place.foreign(7)
+    commit(place, 2, 1)
+    commit(place, 3, 2, mode=Mode.REPLACE)
+    place.tidy()
+    with raises_code("table_changed", match=r"version 2 cannot be restored: .*part-.*on_rewind='keep'"):
+        go_back(place, 2, 3)
+    assert place.rows() == [2]
+
+
 def test_a_listener_that_sleeps_meanwhile_commits_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read the version that the roll-back goes back to, so nothing but the marks tells it."""
     commit(place, 2, 1)

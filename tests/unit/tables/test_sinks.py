@@ -171,6 +171,33 @@ def test_two_at_once_commit_once(place: Place, monkeypatch: pytest.MonkeyPatch, 
     assert place.staged() == place.named()
 
 
+def test_an_upsert_of_no_row_leaves_its_mark(place: Place) -> None:  # semantics C4
+    """So the notice is told again in vain, whose files are gone."""
+    place.foreign(1)
+    told = notice(place.stage(place.trigger(3), "none", mode=Mode.UPSERT, key=("id",), deletes=[99]))
+    for _ in range(2):
+        place.new_sink().notify_checkpoint_complete(told)
+    assert place.rows() == [1]
+
+
+def test_a_change_of_no_row_takes_no_mark_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C4
+    """It sleeps while the first commits and the job goes on; the later commit is then told again."""
+    told = notice(place.stage(place.trigger(3), "none", mode=Mode.REPLACE))
+    later = notice(place.stage(place.trigger(4), "later", 10), checkpoint=4)
+    sinks = [place.new_sink(on_rewind="keep") for _ in range(3)]  # without tags, which would show the second
+
+    def other(number: int) -> None:
+        if number == 1:
+            for each in (told, later):
+                sinks[0].notify_checkpoint_complete(each)
+
+    wrapped(monkeypatch, place, "commit", other, nothing)
+    sinks[1].notify_checkpoint_complete(told)
+    place.stage(place.described.staging, "later", 10)  # as if the first had died before it deleted
+    sinks[2].notify_checkpoint_complete(later)
+    assert place.rows() == [10]
+
+
 @pytest.mark.parametrize("mode", [Mode.OVERWRITE, Mode.REPLACE, Mode.UPSERT])
 def test_two_at_once_change_rows_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, mode: Mode
