@@ -62,7 +62,7 @@ soak: ## Run the cases that make test leaves out (all crash points and chaos on 
 
 kubernetes: ## Strike drivers, nodes, submissions and the API server on a real API server of Kubernetes with RBAC, built once (7 minutes of a core)
 	@$(SETUP) venv java launchers kubernetes
-	@$(BIN)/pytest -n0 --kubernetes -m kubernetes tests/real/kubernetes
+	@$(BIN)/pytest -n0 --kubernetes -m kubernetes tests/real/kubernetes tests/bench/test_epoch.py
 
 matrix: ## Run a keyed pipeline with a kill, and all that an epoch can keep, on each combination of versions, each in an environment of its own: [CELLS=name]
 	@$(SETUP) venv java

@@ -1,14 +1,17 @@
 """Measures an epoch of the flights pipeline with Cairn, against the same four applications without it.
 
-Run it as `.venv/bin/python -m bench.epoch [--json] [--pairs N] [--flights FILE] [--transport warm|submit]` on an idle
-machine; it takes some minutes. An epoch is a day of flights, and its four applications (`dags/applications`) run one
-after the other, without Airflow's part of an epoch. With each transport, epochs with Cairn and without run alternately,
-each first in every second pair. Without Cairn (`bench/epoch_spark/plain_application.py`) the same files run with plain
-reads and writes of Parquet: no fence, no key groups, no checkpoint. They rewrite growing state whole, as plain Parquet
-must.
+Run it as `.venv/bin/python -m bench.epoch [--json] [--pairs N] [--flights FILE]
+[--transport warm|submit|kubernetes]` on an idle machine; it takes some minutes. An epoch is a day of flights, and its
+four applications (`dags/applications`) run one after the other, without Airflow's part of an epoch. With each
+transport, epochs with Cairn and without run alternately, each first in every second pair. Without Cairn
+(`bench/epoch_spark/plain_application.py`) the same files run with plain reads and writes of Parquet: no fence, no key
+groups, no checkpoint. They rewrite growing state whole, as plain Parquet must.
 
 - `warm`: each application is a client process of one Spark Connect server, which both arms share.
 - `submit`: each application is a `spark-submit`.
+- `kubernetes`, only where it is named: each application is a `spark-submit` in cluster mode, to a real API server which
+  is built at first use. It waits for the driver's pod, which is a process here. The names of its figures have
+  `kubernetes` in place of `warm`.
 
 The figures are medians of the pairs' ratios; each `…_spread` is the smallest and the largest.
 
@@ -38,24 +41,32 @@ the other, `routes` and `airports` in parallel, and prints medians of all but th
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyspark
+
 from scripts.demo.flights_input import write_flights
+from scripts.harness.kubernetes.kubelet import Kubelet
+from scripts.harness.kubernetes.server import ADMIN, KubernetesServer
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import ensure_archive
 
 from .measuring import epoch_in_airflow, epoch_work
-from .measuring.epoch_arms import SMALL, Arm, CairnArm, PlainArm, Programs, Spent
+from .measuring.epoch_arms import SMALL, Arm, CairnArm, PlainArm, Programs, Spent, program_env
 from .measuring.epoch_work import Work
 from .measuring.results import machine, tell
 
 TRANSPORTS = ("warm", "submit")
+KUBERNETES = "kubernetes"
+NAMESPACE = "lake"
 
 
 @dataclass
@@ -125,6 +136,24 @@ def figures(name: str, cairn: Epochs, plain: Epochs) -> dict[str, object]:
     }
 
 
+def on_kubernetes(stack: ExitStack, folder: Path) -> tuple[Sequence[str], dict[str, str]]:
+    """Start a Kubernetes whose pods are processes here; return the options of spark-submit, and its conf."""
+    server = stack.enter_context(KubernetesServer(folder / "server"))
+    (folder / "uploads").mkdir()
+    home, python = Path(pyspark.__file__).parent, Path(sys.executable)
+    stack.enter_context(Kubelet(server, folder / "pods", env=program_env(), spark_home=home, python=python))
+    with server.api() as api:
+        api.make_namespace(NAMESPACE)
+    os.environ["KUBECONFIG"] = str(server.kubeconfig(ADMIN))
+    conf = {
+        "spark.kubernetes.namespace": NAMESPACE,
+        "spark.kubernetes.container.image": "spark",
+        "spark.kubernetes.driver.master": "local[2]",
+        "spark.kubernetes.file.upload.path": (folder / "uploads").as_uri(),
+    }
+    return ("--master", f"k8s://{server.url}", "--deploy-mode", "cluster"), conf
+
+
 def measure(
     folder: Path, flights: Path, pairs: int, transports: Sequence[str] = TRANSPORTS, before: int = 1
 ) -> dict[str, object]:
@@ -144,11 +173,16 @@ def measure(
         log.mkdir()
         conf = {**epoch_work.CONF, "spark.eventLog.dir": log.as_uri(), **SMALL}
         given = {} if name == "warm" else conf
-        cairn, plain = (
-            kind(Programs(folder / f"{name}-{kind.__name__}", flights, given)) for kind in (CairnArm, PlainArm)
-        )
-        with ConnectServer(conf) if name == "warm" else nullcontext() as server:
-            cairn.server = plain.server = server
+        with ExitStack() as stack:
+            where: Sequence[str] = ("--master", "local[2]")
+            if name == KUBERNETES:
+                where, more = on_kubernetes(stack, folder)
+                given = {**given, **more}
+            cairn, plain = (
+                kind(Programs(folder / f"{name}-{kind.__name__}", flights, given, where))
+                for kind in (CairnArm, PlainArm)
+            )
+            cairn.server = plain.server = stack.enter_context(ConnectServer(conf)) if name == "warm" else None
             found = run_pairs(cairn, plain, log, pairs, before)
         result |= figures(name, *found)
     return {**result, "pairs": pairs, **machine()}
@@ -164,7 +198,7 @@ def main() -> None:
         "--airflow", type=int, default=0, metavar="N", help="epochs in a real Airflow too (default: none)"
     )
     parser.add_argument("--before", type=int, default=1, help="pairs before them, which do not count (default: 1)")
-    parser.add_argument("--transport", choices=TRANSPORTS, help="by one alone")
+    parser.add_argument("--transport", choices=(*TRANSPORTS, KUBERNETES), help="by one alone")
     parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:

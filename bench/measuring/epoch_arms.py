@@ -8,7 +8,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -41,6 +41,20 @@ PLAIN = Path(__file__).parents[1] / "epoch_spark" / "plain_application.py"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
 
 
+def program_env() -> dict[str, str]:
+    """Return the environment of a program."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {
+        **kept,
+        # Installed packages have their bytecode beside them; the unmeasured epochs write it.
+        "PYTHONPYCACHEPREFIX": str(CACHE / "bytecode"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_HOME": str(ensure_java()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
 class Programs:
     """Starts the applications of one arm and waits for them.
 
@@ -48,22 +62,17 @@ class Programs:
         folder: the arm's folder.
         flights: the input.
         conf: the conf of each spark-submit.
+        where: the options of spark-submit that say where the driver runs.
     """
 
-    def __init__(self, folder: Path, flights: Path, conf: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, flights: Path, conf: Mapping[str, str], where: Sequence[str] = ("--master", "local[2]")
+    ) -> None:
         self.folder = folder
         self._flights = flights
         self._conf = conf
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        self._env = {
-            **kept,
-            # Installed packages have their bytecode beside them; the unmeasured epochs write it.
-            "PYTHONPYCACHEPREFIX": str(CACHE / "bytecode"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYSPARK_PYTHON": sys.executable,
-            "JAVA_HOME": str(ensure_java()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
+        self._where = where
+        self._env = program_env()
         folder.mkdir()
 
     def arguments(self, stage: str) -> list[str]:
@@ -87,7 +96,7 @@ class Programs:
         given = {**self._conf, **fast_conf(), **conf}
         confs = [word for key, value in given.items() for word in ("--conf", f"{key}={value}")]
         submit = str(Path(sys.executable).parent / "spark-submit")
-        self.run([submit, "--master", "local[2]", *confs, *options, *words])
+        self.run([submit, *self._where, *confs, *options, *words])
 
 
 @dataclass

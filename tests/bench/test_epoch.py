@@ -80,13 +80,16 @@ def test_an_epoch_in_airflow_is_airflows_where_no_stage_runs(tmp_path: Path) -> 
 
 
 @pytest.mark.spark
-@pytest.mark.soak
-def test_a_small_run_prints_what_is_documented() -> None:
-    options = ["--json", "--pairs", "1", "--before", "0", "--transport", "warm"]
+@pytest.mark.parametrize(
+    "transport",
+    [pytest.param("warm", marks=pytest.mark.soak), pytest.param("kubernetes", marks=pytest.mark.kubernetes)],
+)
+def test_a_small_run_prints_what_is_documented(transport: str) -> None:
+    options = ["--json", "--pairs", "1", "--before", "0", "--transport", transport]
     command = [sys.executable, "-m", "bench.epoch", *options]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
-    assert found["warm_ratio"] > 0
-    assert found["plain_queries_warm"] == 4
-    assert found["queries_warm"] == 4, "the states are small: one query a stage"
-    told = (epoch.__doc__ or "").replace("…", "warm")
+    assert found[f"{transport}_ratio"] > 0
+    assert found[f"plain_queries_{transport}"] == 4
+    assert found[f"queries_{transport}"] == 4, "the states are small: one query a stage"
+    told = (epoch.__doc__ or "").replace("…", transport).replace("warm", transport)
     assert all(f"`{name.removesuffix('_spread')}`" in told for name in found), found
