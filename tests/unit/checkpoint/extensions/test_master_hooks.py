@@ -62,7 +62,8 @@ def test_hooks_are_told_which_checkpoints_no_longer_count(world: World) -> None:
         world.run_stage("d", stage.uid)
     world.coordinator().complete(world.pending_id("d"))
     world.coordinator().rewind(3)
-    with raises_code("listener", match="checkpoint 4 no longer counts.*cairn forget-listener flights ids --check.*--yes --storage "):
+    says = "checkpoint 4 no longer counts.*cairn forget-listener flights ids --check.*--yes --storage "
+    with raises_code("listener", match=says):
         triggered(world, "d", ids)
     assert (told(), len(world.coordinator().head().notices)) == ([], 1)
     world.coordinator().deliver((ear,))
