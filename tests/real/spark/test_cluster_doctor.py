@@ -1,4 +1,4 @@
-"""`cairn doctor --cluster` on real clusters: spark-submit to a standalone one, and a Spark Connect server."""
+"""`cairn doctor --cluster` on real clusters: spark-submit to standalone and to YARN, and a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import psutil
 import pyspark
 import pytest
 
+from airflow_cairn.operators.stage.cluster_question import ask_by_connection
 from airflow_cairn.spark import cluster_probe
 from airflow_cairn.tasks.health import facts
 from airflow_cairn.tasks.health.examine import examine_worker
@@ -22,6 +23,7 @@ from airflow_cairn.tasks.health.facts import ask_cluster as ask
 from scripts.harness.spark.cluster import SparkCluster
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import small_conf
+from scripts.harness.spark.yarn import YarnCluster
 from scripts.harness.wait import wait_until
 from scripts.setup.java import ensure_java
 from tests.support.once_said import OnceSaid
@@ -87,6 +89,24 @@ def test_driver_and_executors_of_a_standalone_cluster(
     assert finding.name == "cluster-python"
     assert 'Cannot run program "/no/such/python"' in finding.what
     assert said.passed[-2:] == ["cluster", "cluster's Java"]
+
+
+@pytest.mark.soak  # it starts a YARN
+def test_a_driver_in_a_container_of_yarn_answers_through_the_storage(
+    tmp_path: Path, connections: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lake").mkdir()
+    with YarnCluster(tmp_path / "yarn") as yarn:
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn.conf_dir))
+        extra = {"deploy-mode": "cluster", "yarn_resourcemanager_webapp_address": yarn.rm_web_url}
+        connections(CONN, json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
+        bare = {"spark.pyspark.python": str(Path(sys.executable).resolve())}
+        found = ask_by_connection(CONN, {**CONF, **yarn.spark_conf(), **bare}, storage=f"file://{tmp_path}/lake")
+    assert isinstance(found, ClusterFacts), found
+    assert (found.executor_java, found.executor_python) == ((java(),), (platform.python_version(),))
+    assert found.storage is not None, found.failed
+    assert (found.storage.findings, found.storage.passed[-2:]) == ([], ["rights", "conditional writes"])
+    assert [each for each in (tmp_path / "lake").rglob("*") if each.is_file()] == []
 
 
 def test_a_standalone_cluster_that_gives_no_executor(
