@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks import spark_submit as provider
@@ -17,7 +16,7 @@ from airflow.providers.apache.spark.hooks import spark_submit as provider
 from ..spark.execution.failure_kinds import one_line
 from ..storage.clock import system_sleep, system_time
 from .driver_output import driver_output
-from .spark_site import TOKEN_LABEL
+from .spark_site import NOT_FOUND, TOKEN_LABEL
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -30,7 +29,13 @@ UNANSWERED_S = 180.0
 """How long the API server may be away before a try gives up watching."""
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
 STUCK_S = 600.0
-"""How long a container may wait for what Kubernetes does not bring by itself, as `SparkKubernetesOperator` allows."""
+"""How long a container may be seen to wait for what Kubernetes does not bring by itself."""
+_waits: dict[str, float] = {}
+"""When this process first saw such a wait, by the pod's uid: Kubernetes tells no such time."""
+DRIVER = "spark-kubernetes-driver"
+"""Spark's name for the driver's container."""
+OF_SPARK = ("-conf-map", "-hadoop-config", "-krb5-file")
+"""The ends of the names of the ConfigMaps that `spark-submit` makes."""
 LINES = 100
 """Lines of a driver's log that a task's log repeats."""
 NO_START = frozenset(
@@ -40,7 +45,7 @@ NO_START = frozenset(
     }
 )
 """Why a container waits that does not start unless somebody puts something right."""
-_GONE = 404
+_GONE, _CHANGED = 404, 409
 
 
 def labelled(hook: SparkSubmitHook, tokens: Iterable[str]) -> dict[str, str]:
@@ -56,6 +61,40 @@ def labelled(hook: SparkSubmitHook, tokens: Iterable[str]) -> dict[str, str]:
     return {str(pod.metadata.labels[TOKEN_LABEL]): f"{namespace}:{pod.metadata.name}" for pod in found.items}
 
 
+def phase_of(driver: str) -> str:
+    """Return the phase of a driver's pod; `NotFound` if it is not there.
+
+    Args:
+        driver: namespace and pod.
+    """
+    namespace, _, name = driver.partition(":")
+    pod = _unless_gone(_client().read_namespaced_pod, name, namespace)
+    return NOT_FOUND if pod is None else str(pod.status.phase or "Pending")
+
+
+def end(driver: str, seen: Any = None) -> bool:
+    """Delete a driver's pod; one that is gone is no error.
+
+    Args:
+        driver: namespace and pod.
+        seen: the pod as it was read: it is left alone if it has changed since, as it may have started.
+
+    Returns:
+        False if it was left alone.
+    """
+    namespace, _, name = driver.partition(":")
+    same = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version} if seen else {}
+    try:
+        _client().delete_namespaced_pod(name, namespace, body={"preconditions": same}, _request_timeout=ANSWER_S)
+    except Exception as error:
+        status = getattr(error, "status", None)
+        if status == _CHANGED and seen:
+            return False
+        if status != _GONE:
+            raise
+    return True
+
+
 def end_unless_it_starts(driver: str, *, noted: bool) -> str:
     """End a driver whose pod waits for what will not come; returns why, empty for one that may start or has started.
 
@@ -68,28 +107,32 @@ def end_unless_it_starts(driver: str, *, noted: bool) -> str:
     client = _client()
     pod = _unless_gone(client.read_namespaced_pod, name, namespace)
     if pod is None:
-        return "it is not there any more"
+        return ""  # the next look says so
     why = waits_in_vain(pod)
     if not why and not noted and pod.status.phase == "Pending":
         mounted = [each.config_map.name for each in pod.spec.volumes or () if each.config_map]
-        missing = [each for each in mounted if _unless_gone(client.read_namespaced_config_map, each, namespace) is None]
+        asked = (each for each in mounted if each.endswith(OF_SPARK))
+        missing = [each for each in asked if _unless_gone(client.read_namespaced_config_map, each, namespace) is None]
         why = f"its submission died before it had made the ConfigMap {missing[0]}" if missing else ""
-    if why:
-        log.warning("Driver pod %s is deleted, because it cannot start: %s", name, why)
-        client.delete_namespaced_pod(name, namespace, _request_timeout=ANSWER_S)
+    if not why or not end(driver, pod):
+        return ""
+    log.warning("Driver pod %s is deleted, because it cannot start: %s", name, why)
     return why
 
 
 def waits_in_vain(pod: Any) -> str:
-    """Return why a pod's container does not start, if that has lasted too long; empty otherwise."""
-    why = _why_it_waits(pod)
-    since = next(
-        (each.last_transition_time for each in pod.status.conditions or () if each.type == "PodScheduled"), None
-    )
-    began: datetime | None = since or pod.metadata.creation_timestamp
-    if not why or began is None or system_time() - began.astimezone(UTC).timestamp() < STUCK_S:
+    """Return why a driver does not start, if this process has seen that for too long; empty otherwise."""
+    why, uid = _why_it_waits(pod), str(pod.metadata.uid)
+    if not why:
+        _waits.pop(uid, None)
         return ""
-    return why
+    return why if system_time() - _waits.setdefault(uid, system_time()) >= STUCK_S else ""
+
+
+def drivers_container(pod: Any) -> str:
+    """Return the name of the container that is the driver, as Spark chooses it."""
+    names = [str(each.name) for each in pod.spec.containers]
+    return DRIVER if DRIVER in names else names[0]
 
 
 def follow(hook: SparkSubmitHook) -> str | None:
@@ -112,12 +155,13 @@ def follow(hook: SparkSubmitHook) -> str | None:
 
 
 def _followed(hook: SparkSubmitHook) -> str | None:
-    name, namespace = hook._kubernetes_driver_pod, str(hook._connection["namespace"])
-    client = _client()
+    name, namespace = str(hook._kubernetes_driver_pod), str(hook._connection["namespace"])
+    driver, client = f"{namespace}:{name}", _client()
     pause, unanswered_since, said = FIRST_LOOK_S, None, ""
     while True:
+        asked = system_time()
         try:
-            pod = _unless_gone(client.read_namespaced_pod, str(name), namespace)
+            pod = _unless_gone(client.read_namespaced_pod, name, namespace)
             if pod is None:
                 log.info("Driver pod %s is not there any more", name)
                 return None
@@ -126,9 +170,8 @@ def _followed(hook: SparkSubmitHook) -> str | None:
                 raise RuntimeError(f"the node of pod {name} does not say what became of it")
             unanswered_since = None
         except Exception as error:
-            now = system_time()
-            unanswered_since = now if unanswered_since is None else unanswered_since
-            if now - unanswered_since >= UNANSWERED_S:
+            unanswered_since = asked if unanswered_since is None else unanswered_since
+            if system_time() - unanswered_since >= UNANSWERED_S:
                 raise
             log.warning("Driver pod %s: no answer about its state: %s", name, one_line(error))
         else:
@@ -138,22 +181,31 @@ def _followed(hook: SparkSubmitHook) -> str | None:
                 log.info("Driver pod %s is %s", name, says)
             if phase in ("Succeeded", "Failed"):
                 break
-            if phase == "Pending" and (stuck := waits_in_vain(pod)):
-                hook._delete_driver_pod()
+            if phase == "Pending" and (stuck := waits_in_vain(pod)) and _tidied(driver, pod):
                 raise RuntimeError(f"driver pod {name} did not start: {stuck}")
         system_sleep(pause)
         pause = min(pause * 1.5, LONGEST_LOOK_S)
-    cause = _pass_on_log(client, str(name), namespace)
+    cause = _pass_on_log(client, pod, name, namespace)
     if phase == "Failed":
         raise RuntimeError(f"driver pod {name} failed ({_how_it_ended(pod)}){f': {cause}' if cause else ''}")
-    hook._delete_driver_pod()
+    _tidied(driver)
     return phase
 
 
-def _pass_on_log(client: Any, name: str, namespace: str) -> str:
-    """Write the end of a driver's log into the task's; returns the line that says why it failed."""
+def _tidied(driver: str, seen: Any = None) -> bool:
+    """Delete a pod as `end` does, where an error changes nothing: it is only logged."""
     try:
-        text = str(client.read_namespaced_pod_log(name, namespace, tail_lines=LINES, _request_timeout=ANSWER_S))
+        return end(driver, seen)
+    except Exception as error:  # noqa: BLE001 - what is known of the driver stays true
+        log.warning("Driver pod %s could not be deleted: %s", driver.partition(":")[2], one_line(error))
+        return True
+
+
+def _pass_on_log(client: Any, pod: Any, name: str, namespace: str) -> str:
+    """Write the end of a driver's log into the task's; returns the line that says why it failed."""
+    of = {"container": drivers_container(pod), "tail_lines": LINES}
+    try:
+        text = str(client.read_namespaced_pod_log(name, namespace, **of, _request_timeout=ANSWER_S))
     except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
         log.warning("The log of driver pod %s could not be read: %s", name, one_line(error))
         text = ""
@@ -164,8 +216,12 @@ def _pass_on_log(client: Any, name: str, namespace: str) -> str:
 
 
 def _why_it_waits(pod: Any) -> str:
-    """Return why a pod's container does not start, if Kubernetes has such a reason."""
-    for each in pod.status.container_statuses or ():
+    """Return why the driver does not start, if Kubernetes has such a reason; a sidecar's is none."""
+    main = drivers_container(pod)
+    own = [each for each in pod.status.container_statuses or () if each.name == main and each.state]
+    if any(each.state.running or each.state.terminated for each in own):
+        return ""
+    for each in (*own, *(pod.status.init_container_statuses or ())):
         waiting = each.state and each.state.waiting
         if waiting and waiting.reason in NO_START:
             return _said(waiting)
@@ -187,7 +243,10 @@ def _said(it: Any) -> str:
 
 
 def _client() -> Any:
-    return provider.kube_client.get_kube_client()  # type: ignore[attr-defined]  # as the provider has imported it
+    client = provider.kube_client.get_kube_client()  # type: ignore[attr-defined]  # as the provider has imported it
+    # By itself urllib3 asks ten times more, so that an answer may take eleven times its limit.
+    client.api_client.rest_client.pool_manager.connection_pool_kw["retries"] = False
+    return client
 
 
 def _unless_gone(read: Callable[..., Any], name: str, namespace: str) -> Any:

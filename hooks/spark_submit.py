@@ -73,6 +73,7 @@ class EpochSubmitHook(SparkSubmitHook):
     driver runs elsewhere and gets no credentials: it uses the cluster's own identity.
     """
 
+    _token: str
     _secrets: Mapping[str, str]
     _on_application: Callable[[Application], None]
     _process_environment: dict[str, str]
@@ -109,6 +110,7 @@ class EpochSubmitHook(SparkSubmitHook):
         label = {f"spark.kubernetes.driver.label.{TOKEN_LABEL}": token} if labelled else {}
         made._conf = {**(YARN_DEFAULTS if on_yarn else {}), **conf, **label}
         made._py_files = py_files
+        made._token = token
         made._secrets = dict(environment)
         made._on_application = on_application
         made._process_environment = {}
@@ -147,11 +149,18 @@ class EpochSubmitHook(SparkSubmitHook):
         if not self.deploys_to_cluster:
             self._process_environment[VARIABLE] = self._mark
         try:
-            return super().submit(application, **{**kwargs, "env": self._process_environment})
+            driver = super().submit(application, **{**kwargs, "env": self._process_environment})
         finally:
             # The provider leaves the pipe open.
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
+        if self._token and self._should_track_driver_via_k8s_api() and not self._kubernetes_driver_pod:
+            from .kubernetes_pods import labelled  # a parse needs none
+
+            # A site's log4j2.properties may keep spark-submit from printing the name.
+            found = labelled(self, [self._token]).get(self._token, "")
+            self._kubernetes_driver_pod = found.partition(":")[2] or None
+        return driver
 
     def _printed(self, lines: Iterator[Any], output: DriverOutput) -> Iterator[Any]:
         """Yield the driver's output, without Cairn's own messages in it."""

@@ -38,6 +38,8 @@ class DriverState:
     succeeded: bool = False
     link: str = ""
     """The address of its Spark UI or run page; empty if the service names none."""
+    may_have_run: bool = True
+    """False for a driver that was ended because it did not start."""
 
     @classmethod
     def of(cls, word: str, why: str, ended: Collection[str], succeeded: str) -> DriverState:

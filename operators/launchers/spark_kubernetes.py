@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import InvalidConfigError
-from ...hooks.kubernetes_pods import waits_in_vain
+from ...hooks.kubernetes_pods import drivers_container, waits_in_vain
 from ...hooks.spark_site import TOKEN_LABEL
 from .launcher import ANSWER_S, DriverState, HandedOver, Launcher, tries_again
 
@@ -142,7 +142,7 @@ class SparkKubernetesLauncher(Launcher):
         why = self._waits_in_vain(status) if found.word in STARTING else ""
         if why:
             self.cancel(driver)
-            return DriverState(f"{found.word}, and deleted before it started: {why}", lives=False)
+            return DriverState(f"{found.word}, and deleted before it started: {why}", lives=False, may_have_run=False)
         return found
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
@@ -168,7 +168,11 @@ class SparkKubernetesLauncher(Launcher):
         pod = ((self._status(driver) or {}).get("driverInfo") or {}).get("podName")
         if not pod:
             return ()
-        text = self._operator.client.read_namespaced_pod_log(pod, self._operator.namespace, tail_lines=LINES, **WITHIN)
+        found = self._pod(pod)
+        container = drivers_container(found) if found is not None else None
+        text = self._operator.client.read_namespaced_pod_log(
+            pod, self._operator.namespace, container=container, tail_lines=LINES, **WITHIN
+        )
         return str(text).splitlines()
 
     def leave(self, driver: str) -> None:
@@ -192,17 +196,20 @@ class SparkKubernetesLauncher(Launcher):
 
     def _waits_in_vain(self, status: Mapping[str, Any]) -> str:
         """Return why the driver's pod does not start, if that has lasted too long; empty without the right to look."""
+        name = (status.get("driverInfo") or {}).get("podName")
+        pod = self._pod(name) if name else None
+        return waits_in_vain(pod) if pod is not None else ""
+
+    def _pod(self, name: str) -> Any:
+        """Read a driver's pod; None if it is not there, or without the right to look."""
         from kubernetes.client import ApiException
 
-        pod = (status.get("driverInfo") or {}).get("podName")
-        if not pod:
-            return ""
         try:
-            return waits_in_vain(self._operator.client.read_namespaced_pod(pod, self._operator.namespace, **WITHIN))
+            return self._operator.client.read_namespaced_pod(name, self._operator.namespace, **WITHIN)
         except ApiException as error:
             if error.status not in (NOT_FOUND, FORBIDDEN):
                 raise
-            return ""
+            return None
 
     def _check_spec(self) -> None:
         spec = self._spec()

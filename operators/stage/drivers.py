@@ -102,23 +102,28 @@ class DurableSubmit(SparkSubmitOperator):
 
     def on_kill(self) -> None:
         """End the driver as the provider does; on Kubernetes also one whose submission has not said yet which it is."""
-        from ...hooks.kubernetes_pods import labelled  # a parse needs none
-
-        super().on_kill()
         hook = self._hook
-        if (
-            hook is None
-            or not hook._should_track_driver_via_k8s_api()
-            or hook._kubernetes_driver_pod
-            or not self._token
-        ):
-            return
+        if hook is not None and hook._is_kubernetes:
+            # The provider's waits for an answer without a limit.
+            hook._delete_driver_pod = self._end_pods  # type: ignore[method-assign]
+        super().on_kill()
+        if hook is not None and hook._should_track_driver_via_k8s_api() and not hook._kubernetes_driver_pod:
+            self._end_pods()
+
+    def _end_pods(self) -> None:
+        """Delete the driver's pod, or all with the execution's label where its name is not known; errors are logged."""
+        from ...hooks.kubernetes_pods import end, labelled  # a parse needs neither
+
+        hook = self._hook
+        assert hook is not None
+        pod = hook._kubernetes_driver_pod
         try:
-            for driver in labelled(hook, [self._token]).values():
-                point_at(hook, driver)
-                hook._delete_driver_pod()
+            known = [f"{hook._connection['namespace']}:{pod}"] if pod else []
+            for driver in known or (labelled(hook, [self._token]).values() if self._token else ()):
+                log.info("Driver %s is asked to end", driver)
+                end(driver)
         except Exception as error:  # noqa: BLE001 - the task ends anyway
-            log.warning("What was submitted could not be looked for, so a driver may be left: %s", one_line(error))
+            log.warning("What was submitted could not be ended, so a driver may be left: %s", one_line(error))
 
     def _follow_pod(self) -> str | None:
         from ...hooks.kubernetes_pods import follow  # a parse needs none
@@ -130,6 +135,12 @@ class DurableSubmit(SparkSubmitOperator):
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Ask the cluster for a driver's state, in its own words; `NotFound` if it does not know the driver."""
+        if self._hook is not None and self._hook._is_kubernetes:
+            from ...hooks.kubernetes_pods import phase_of  # a parse needs none
+
+            store = context.get("task_state_store")
+            kept = store.get(self._K8S_DRIVER_STATUS_KEY) if store is not None else None
+            return phase_of(str(external_id)) if kept is None else str(kept)
         try:
             return str(super().get_job_status(external_id, context))
         except RuntimeError as error:
@@ -155,7 +166,7 @@ class DurableSubmit(SparkSubmitOperator):
 class SubmittedDrivers:
     """Drivers that spark-submit has left on a cluster, as Airflow's entry and the provider know them; a `Tracker`."""
 
-    missing = (
+    missing: str = (
         "the try before ended before it had noted which driver it submitted, or Airflow's note of it "
         f"({LAST_DRIVER} in the task's state) was removed"
     )
@@ -190,6 +201,10 @@ class SubmittedDrivers:
         others = [token for token in tokens if token not in found]
         if others and self._on_kubernetes():
             found |= labelled(self._plain_hook(), others)
+            self.missing = (
+                f"{type(self).missing}; and no pod has its label: it was deleted, or the connection names another "
+                "namespace now"
+            )
         self._executions |= {driver: token for token, driver in found.items()}
         return found
 
@@ -222,7 +237,7 @@ class SubmittedDrivers:
             if status.upper() == PENDING and self._on_kubernetes():
                 why = end_unless_it_starts(driver, noted=noted)
                 if why:
-                    return DriverState(f"deleted before it started: {why}", lives=False)
+                    return DriverState(f"deleted before it started: {why}", lives=False, may_have_run=False)
             # Kubernetes reports this for a pod on an unreachable node, and the provider treats it as an end.
             lives = self._operator.is_job_active(status) or status.upper() == UNKNOWN
             return DriverState(status, lives, self._operator.is_job_succeeded(status))
@@ -230,7 +245,12 @@ class SubmittedDrivers:
             self._operator._hook = before
 
     def cancel(self, driver: str) -> None:
-        """End a driver through the provider."""
+        """End a driver through the provider, on Kubernetes by its pod."""
+        from ...hooks.kubernetes_pods import end  # a parse needs none
+
+        if self._on_kubernetes():
+            end(driver)
+            return
         hook = self._plain_hook()
         point_at(hook, driver)
         hook._post_submit_commands = []  # they belong to the end of this try's own submission
@@ -266,8 +286,12 @@ class StageDrivers:
         """Return whether a driver submitted now may live on without its task, and can be found again."""
         return self._durable and self._tracker.tracks()
 
-    def driver_loss_reason(self, handover: Handover) -> str | None:
+    def driver_loss_reason(self, handover: Handover, seen: str = "") -> str | None:
         """Return why the driver of an execution cannot be waited for; None while it lives.
+
+        Args:
+            handover: of the execution.
+            seen: what this try failed with; empty if it has not.
 
         Raises:
             UnreachableError: Airflow or the cluster did not answer, or the Spark connection names no cluster.
@@ -283,9 +307,10 @@ class StageDrivers:
             state = self._tracker.state(driver)
         except Exception as error:  # the class depends on the provider and the deploy mode
             raise UnreachableError(
-                "the cluster does not say what became of the driver that an earlier try submitted, so nothing was "
-                "decided: the next try asks again. Where the driver is known to be dead and the cluster will not "
-                f"answer any more, set durable=False, and the next try opens a new attempt. {one_line(error)}",
+                "the cluster does not say what became of the driver, so nothing was decided: the next try asks again. "
+                "Where the driver is known to be dead and the cluster will not answer any more, set durable=False, and "
+                f"the next try opens a new attempt. {one_line(error)}"
+                + (f". Before that this try failed: {seen}" if seen else ""),
                 code="driver_unknown",
                 job=handover.job,
                 checkpoint=handover.checkpoint,
@@ -298,20 +323,27 @@ class StageDrivers:
         if handover.program is not None and state.succeeded:
             log.info("Driver %s has ended well (%s); this try acknowledges and submits nothing", driver, state.word)
             return None
-        return f"its driver {driver} is gone ({state.word}) and has not acknowledged; if it was killed, {NO_MEMORY}"
+        killed = f"; if it was killed, {NO_MEMORY}" if state.may_have_run else ""
+        return f"its driver {driver} is gone ({state.word}) and has not acknowledged{killed}"
 
-    def check_lost(self, handover: Handover, error: Exception) -> None:
+    def check_lost(self, handover: Handover, error: Exception, cause: str = "") -> None:
         """Check, after watching a driver failed, that the driver is gone: unknown is not gone (semantics F2).
+
+        Args:
+            handover: of the execution.
+            error: what this try failed with.
+            cause: the line of the driver's output that says why; empty if there is none.
 
         Raises:
             UnreachableError: the driver lives, or the cluster does not say; the next try waits for it, or finds it
                 gone.
         """
-        if not handover.durable or self.driver_loss_reason(handover) is not None:
+        seen = cause or one_line(error)
+        if not handover.durable or self.driver_loss_reason(handover, seen) is not None:
             return
         raise UnreachableError(
             "this try lost sight of its driver, which lives or may live: nothing was decided, and the next try asks "
-            f"again. {one_line(error)}",
+            f"again. {seen}",
             code="driver_unknown",
             job=handover.job,
             checkpoint=handover.checkpoint,

@@ -239,10 +239,10 @@ class EpochStage(StageOperator):
         return lineage.of_stage(rendered_settings(self).storage, self._run.coordinator, self._run.handover)
 
     @staticmethod
-    def _check_failed(drivers: StageDrivers, run: StageRun, error: Exception) -> None:
+    def _check_failed(drivers: StageDrivers, run: StageRun, error: Exception, cause: str = "") -> None:
         """Check that the application failed, and not only the process that watched it."""
         if run.declined() is None:
-            drivers.check_lost(run.handover, error)
+            drivers.check_lost(run.handover, error, cause)
         if not isinstance(error, AirflowException | RuntimeError):
             raise error
 

@@ -242,14 +242,14 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
                             "the extra spark-binary of the Spark connection"
                         )
                     raise run.refused(why, incurable=True) from error
-                self._check_failed(drivers, run, error)
+                cause = hook.cause if hook else ""
+                self._check_failed(drivers, run, error, cause)
                 file = hook.missing_application(str(self.application)) if hook else None
                 missing = (
                     self._missing_application(file) or f"the application {file} does not exist on this worker"
                     if file is not None
                     else None
                 )
-                cause = hook.cause if hook else ""
                 raise run.failure(hook.returncode if hook else None, str(error), missing, cause=cause) from error
 
     def _keep_client(self, client: ConnectClient) -> None:

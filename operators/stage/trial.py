@@ -113,6 +113,8 @@ class TrialJob:
     answer: Submit
     store: Any
     drivers: list[tuple[Launcher, str]] = field(default_factory=list)
+    unheard: list[Launcher] = field(default_factory=list)
+    """Launchers whose submission ended with an error: the service may have accepted it."""
     kept: DeleteFailures = field(default_factory=list)
     """What of it could not be removed."""
 
@@ -121,7 +123,9 @@ class TrialJob:
         settings = rendered_settings(self.task)
         launcher.check()
         launcher.hand_over(handed_over(launcher, settings, self.answer, extras_of(settings, self.answer, {})))
+        self.unheard.append(launcher)
         driver = launcher.start(self.context())
+        self.unheard.remove(launcher)
         self.drivers.append((launcher, driver))
         return driver
 
@@ -143,6 +147,11 @@ class TrialJob:
 
     def end_drivers(self) -> None:
         """End drivers that live: they would write to the job's folder again."""
+        for launcher in self.unheard:
+            try:
+                self.drivers += [(launcher, each) for each in launcher.find([self.answer.handover.token]).values()]
+            except Exception as error:  # noqa: BLE001 - those that are known are ended
+                log.warning("A %s that may have been accepted was not found: %s", launcher.service, one_line(error))
         for launcher, driver in self.drivers:
             try:
                 if launcher.state(driver).lives:

@@ -11,7 +11,6 @@ import sys
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +65,13 @@ class ClusterStandIn(Serving):
     """Why the container of a pod on Kubernetes does not run: empty without a reason; None: it runs."""
     cut: bool = False
     """Whether a submission died before it had made the ConfigMap of its pod."""
+    changes: int = 0
+    """How often a pod changes between the look at it and its deletion."""
+    refuses_delete: bool = False
+    searched: list[str] = field(default_factory=list)
+    """The namespaces in which pods were searched."""
+    sidecar: str | None = None
+    """Which of two containers lacks its image: `main`, `sidecar` or `init`; None: a pod has one container."""
     confs: dict[str, dict[str, str]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
 
@@ -95,12 +101,13 @@ class ClusterStandIn(Serving):
     def kube_client(self) -> Any:
         """Give what the provider imports as `kube_client`."""
         client = SimpleNamespace(
+            api_client=SimpleNamespace(
+                rest_client=SimpleNamespace(pool_manager=SimpleNamespace(connection_pool_kw={}))
+            ),
             read_namespaced_pod=self._pod,
             delete_namespaced_pod=self._delete_pod,
             list_namespaced_pod=self._pods,
-            read_namespaced_pod_log=lambda *_, **__: (
-                "Traceback (most recent call last):\nValueError: the day is broken"
-            ),
+            read_namespaced_pod_log=self._log,
             read_namespaced_config_map=self._config_map,
         )
         return SimpleNamespace(ApiException=ApiException, get_kube_client=lambda: client)
@@ -109,40 +116,67 @@ class ClusterStandIn(Serving):
         state = self._look(name)
         if self.down or state is None or namespace != NAMESPACE:
             raise ApiException(500 if self.down else 404)
-        waiting = SimpleNamespace(reason=self.waits, message="no such image")
-        container = SimpleNamespace(state=SimpleNamespace(waiting=waiting if self.waits else None, terminated=None))
-        mounted = SimpleNamespace(config_map=SimpleNamespace(name=f"{name}-conf"))
+        phase = "Pending" if self.waits is not None and state == "Running" else state
+
+        def container(name: str) -> Any:
+            lacks = self.waits is not None and self.sidecar in (None, name)
+            held = self.waits is not None and (self.sidecar, name) == ("init", "main")
+            waiting = SimpleNamespace(reason=self.waits or "ContainerCreating", message="no such image")
+            return SimpleNamespace(
+                name="spark-kubernetes-driver" if name == "main" else name,
+                state=SimpleNamespace(
+                    waiting=waiting if lacks else None,
+                    running=None if lacks or held else SimpleNamespace(),
+                    terminated=None,
+                ),
+            )
+
+        maps = (f"{name}-conf-map", "overrides")
         return SimpleNamespace(
-            metadata=SimpleNamespace(name=name, creation_timestamp=datetime(2001, 1, 1, tzinfo=UTC)),
-            spec=SimpleNamespace(volumes=[mounted, SimpleNamespace(config_map=None)]),
+            metadata=SimpleNamespace(name=name, uid=f"{self.url}/{name}", resource_version="1"),
+            spec=SimpleNamespace(
+                volumes=[SimpleNamespace(config_map=SimpleNamespace(name=each)) for each in maps]
+                + [SimpleNamespace(config_map=None)],
+                containers=[container(each) for each in (("sidecar", "main") if self.sidecar else ("main",))],
+            ),
             status=SimpleNamespace(
-                phase="Pending" if self.waits is not None and state == "Running" else state,
+                phase=phase,
                 reason=None,
-                conditions=None,
-                container_statuses=[container],
+                container_statuses=[container(each) for each in ("main", *(["sidecar"] if self.sidecar else []))],
+                init_container_statuses=[container("init")] if self.sidecar else None,
             ),
         )
 
     def _pods(self, namespace: str, *, label_selector: str, **_: object) -> Any:
         if self.down:
             raise ApiException(500)
-        assert namespace == NAMESPACE
+        self.searched.append(namespace)
         wanted = label_selector.partition("(")[2].partition(")")[0].split(",")
         items = [
             SimpleNamespace(metadata=SimpleNamespace(name=driver, labels={TOKEN.rpartition(".")[2]: conf[TOKEN]}))
             for driver, conf in self.confs.items()
-            if conf.get(TOKEN) in wanted and driver in self.states
+            if conf.get(TOKEN) in wanted and driver in self.states and namespace == NAMESPACE
         ]
         return SimpleNamespace(items=items)
 
-    def _config_map(self, _name: str, _namespace: str, **_: object) -> Any:
-        if self.cut:
+    def _config_map(self, name: str, _namespace: str, **_: object) -> Any:
+        if self.cut or not name.endswith("-conf-map"):
             raise ApiException(404)
         return SimpleNamespace()
 
-    def _delete_pod(self, name: str, namespace: str, **_: object) -> None:
+    def _log(self, _name: str, _namespace: str, *, container: str, **_: object) -> str:
+        if container != "spark-kubernetes-driver":
+            raise ApiException(400)
+        return "Traceback (most recent call last):\nValueError: the day is broken"
+
+    def _delete_pod(self, name: str, namespace: str, *, body: dict[str, Any], **_: object) -> None:
         assert namespace == NAMESPACE
-        # A pod that has succeeded is tidied up by the provider.
+        if self.down or self.refuses_delete:
+            raise ConnectionError("refused")
+        if body["preconditions"] and self.changes:
+            self.changes -= 1
+            raise ApiException(409)
+        # A pod that has succeeded is tidied up.
         if self.states[name] == "RUNNING":
             self._kill(name)
 
@@ -214,7 +248,11 @@ def spark_submit(mode: str, url: str) -> int:
     else:
         pairs = [words[at + 1] for at, word in enumerate(words) if word == "--conf"]
         conf = dict(pair.split("=", 1) for pair in pairs)
-        print(LINES[mode].format(ask("/submit", {**conf, "words": json.dumps(words)})["driver"]))
+        if "spark.test.fails" in conf:
+            print("Exception in thread main java.lang.IllegalStateException: no such master")
+            return 1
+        line = LINES[mode].format(ask("/submit", {**conf, "words": json.dumps(words)})["driver"])
+        print("" if "spark.test.quiet" in conf else line)
     return 0
 
 

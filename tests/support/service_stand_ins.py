@@ -10,13 +10,13 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from airflow_cairn.hooks import kubernetes_pods
 from airflow_cairn.storage.clock import system_time
 from tests.support.api_stand_in import Answer, Asked, Serving
 
@@ -541,12 +541,14 @@ class SparkKubernetesStandIn(ServiceStandIn):
     """What it says about a driver's pod, as long as that has not started."""
 
     def waits_for_an_image(self, seconds: int, status: int = 200) -> None:
-        """Have drivers wait for an image that is not there, for so long already; with what status pods are answered."""
-        since = datetime.fromtimestamp(system_time() - seconds, UTC).isoformat()
+        """Have drivers wait for an image, seen for so long already; with what status pods are answered."""
+        uid, name = self.url, "spark-kubernetes-driver"
+        kubernetes_pods._waits[uid] = system_time() - seconds
         waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
-        about = {"name": "it", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        about = {"name": name, "image": "", "imageID": "", "ready": False, "restartCount": 0}
         containers = [{**about, "state": {"waiting": waiting}}]
-        self.pod = status, {"metadata": {"creationTimestamp": since}, "status": {"containerStatuses": containers}}
+        spec = {"containers": [{"name": name}]}
+        self.pod = status, {"metadata": {"uid": uid}, "spec": spec, "status": {"containerStatuses": containers}}
 
     def connection(self) -> tuple[str, str]:
         config = {
@@ -592,10 +594,12 @@ class SparkKubernetesStandIn(ServiceStandIn):
         return str(added)
 
     def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
+        if path.startswith("/api/v1/namespaces/spark/pods/") and not path.endswith("/log"):
+            names = ("istio-proxy", "spark-kubernetes-driver")
+            return self.pod or (200, {"spec": {"containers": [{"name": each} for each in names]}})
         if path.endswith("/log"):
+            assert query["container"] == ["spark-kubernetes-driver"]
             return 200, 'Traceback (most recent call last):\n  File "routes.py", line 1\nValueError: the day is broken'
-        if "/namespaces/spark/pods/" in path:
-            return self.pod
         begin, _, name = path.partition("/namespaces/spark/sparkapplications")
         assert begin == "/apis/sparkoperator.k8s.io/v1beta2", path
         name = name.strip("/")

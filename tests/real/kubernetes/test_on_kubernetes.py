@@ -234,7 +234,7 @@ def lose_node(lab: Lab) -> None:
 
 
 def lack_image(lab: Lab) -> None:
-    image = f"spark:{lab.fault.replace('_', '-')}"
+    image = f"spark:{lab.way}-{lab.fault.replace('_', '-')}"
     lab.kubelet.missing_images.append(image)
     try:
         lab.wait_for_log("ImagePullBackOff")

@@ -19,8 +19,8 @@ APPLICATION = os.environ["CAIRN_TEST_APPLICATION"]
 RETRIES: dict[str, Any] = {"retries": 3, "retry_delay": timedelta(seconds=1)}
 
 
-def image_of(fault: str) -> str:
-    return f"spark:{fault.replace('_', '-')}"
+def image_of(way: str, fault: str) -> str:
+    return f"spark:{way}-{fault.replace('_', '-')}"
 
 
 for fault in os.environ["CAIRN_TEST_FAULTS"].split(","):
@@ -35,7 +35,7 @@ for fault in os.environ["CAIRN_TEST_FAULTS"].split(","):
             track_driver_via_k8s_api=True,
             conf={
                 **CONF,
-                "spark.kubernetes.container.image": image_of(fault),
+                "spark.kubernetes.container.image": image_of("submit", fault),
                 "spark.kubernetes.authenticate.driver.serviceAccountName": "spark",
                 "spark.kubernetes.file.upload.path": f"file://{os.environ['CAIRN_TEST_UPLOADS']}",
                 "spark.test.fault": fault,
@@ -57,7 +57,7 @@ for fault in os.environ["CAIRN_TEST_FAULTS"].split(","):
                     "type": "Python",
                     "mode": "cluster",
                     "sparkVersion": "4.3.0",
-                    "image": image_of(fault),
+                    "image": image_of("operator", fault),
                     "mainApplicationFile": f"local://{APPLICATION}",
                     "arguments": [GATES],
                     "sparkConf": CONF,

@@ -7,9 +7,7 @@ domain are real. Real clusters are in tests/real/airflow/test_yarn.py and tests/
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +25,7 @@ from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.hooks import kubernetes_pods
 from airflow_cairn.operators import Output, SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.cluster_question import ask_by_stage
-from airflow_cairn.operators.stage.drivers import LAST_DRIVER
+from airflow_cairn.operators.stage.drivers import LAST_DRIVER, SubmittedDrivers
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark import cluster_probe
 from airflow_cairn.spark.programs.inputs import output_folder
@@ -86,8 +84,6 @@ def cluster(
         monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
         for module in (hooks_of_provider, operators_of_provider):
             monkeypatch.setattr(module, "kube_client", cluster.kube_client(), raising=False)
-        options = SimpleNamespace(V1DeleteOptions=lambda: None)
-        monkeypatch.setitem(sys.modules, "kubernetes", SimpleNamespace(client=options))
         connections("cluster", cluster.connection())
         yield cluster
 
@@ -331,8 +327,11 @@ ONLY_KUBERNETES = pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
 
 
 @ONLY_KUBERNETES
-@pytest.mark.parametrize("noted", ["its driver", "that of an execution before", ""])
-def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: ClusterStandIn, noted: str) -> None:
+@pytest.mark.parametrize(
+    ("noted", "cut"),
+    [("its driver", True), ("that of an execution before", True), ("", True), ("", False)],
+)
+def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: ClusterStandIn, noted: str, cut: bool) -> None:
     """Between the pod and its ConfigMap; a driver that was noted had its submission's end seen, and waits for room."""
 
     class Forgets(TaskState):
@@ -345,7 +344,7 @@ def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: Cluster
     (driver,) = cluster.states
     if noted and not its:
         state.set(LAST_DRIVER, {"token": "before", "driver": f"{NAMESPACE}:before"})
-    cluster.waits, cluster.cut = "", True
+    cluster.waits, cluster.cut = "", cut
 
     def act(each: str, conf: dict[str, str], looks: int) -> str:
         if each == driver and looks < 2:
@@ -354,37 +353,100 @@ def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: Cluster
         return acknowledge(job, conf)
 
     cluster.act = act
-    assert retry(job, cluster, state)["attempt"] == (1 if its else 2)
-    assert cluster.events[1:2] == ([] if its else [f"kill {driver}"])
+    goes_on = its or not cut
+    assert retry(job, cluster, state)["attempt"] == (1 if goes_on else 2)
+    assert cluster.events[1:2] == ([] if goes_on else [f"kill {driver}"])
+    if not goes_on:
+        assert known(job.coordinator.head().ended_by_id(1)).detail.endswith(
+            f"ConfigMap {driver}-conf-map) and has not acknowledged"
+        )
 
 
 @ONLY_KUBERNETES
-@pytest.mark.parametrize("young", [True, False])
-@pytest.mark.usefixtures("_no_waiting")
+@pytest.mark.parametrize(
+    ("lasts", "lacks", "faults", "says"),
+    [
+        (590, None, {}, ""),
+        (640, None, {}, "did not start: ImagePullBackOff: no such image"),
+        (640, None, {"changes": 1}, "did not start"),
+        (640, None, {"changes": 99}, ""),
+        (640, None, {"refuses_delete": True}, "driver_unknown"),
+        (640, "main", {}, "did not start"),
+        (640, "init", {}, "did not start"),
+        (640, "sidecar", {}, ""),
+    ],
+)
 def test_an_image_that_does_not_come(
-    job: Job, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch, young: bool
+    job: Job,
+    cluster: ClusterStandIn,
+    monkeypatch: pytest.MonkeyPatch,
+    lasts: int,
+    lacks: str | None,
+    faults: dict[str, Any],
+    says: str,
 ) -> None:
-    """The pod may still start for ten minutes; then it is ended, and the try fails with what Kubernetes says."""
+    """For ten minutes of looks the driver may still start; then its pod is ended, unless that has changed."""
     job.trigger(RUN)
-    created = datetime(2001, 1, 1, tzinfo=UTC).timestamp()
-    monkeypatch.setattr(kubernetes_pods, "system_time", lambda: created + (599 if young else 600))
-    cluster.waits = "ImagePullBackOff"
+    now = [0.0]
+    monkeypatch.setattr(kubernetes_pods, "system_time", lambda: now[0])
+    monkeypatch.setattr(kubernetes_pods, "system_sleep", lambda seconds: now.append(now.pop() + seconds))
+    vars(cluster).update(waits="ImagePullBackOff", sidecar=lacks, **faults)
 
-    def act(_driver: str, conf: dict[str, str], looks: int) -> str:
-        if looks < 3:
+    def act(_driver: str, conf: dict[str, str], _looks: int) -> str:
+        if now[0] < lasts:
             return "RUNNING"
         cluster.waits = None
         return acknowledge(job, conf)
 
     cluster.act = act
-    task = stage(job, cluster)
-    if young:
-        task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
-        return
-    with pytest.raises(StageFailedError, match="did not start: ImagePullBackOff: no such image"):
-        task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
-    (driver,) = cluster.states
-    assert cluster.events == [f"submit {driver}", f"kill {driver}"]
+    ti, task = Ti(run_id=RUN), stage(job, cluster)
+    if says == "driver_unknown":
+        with raises_code(says, match="refused. Before that this try failed: .*driver pod .* did not start: ImagePull"):
+            task.execute(context(ti, task_state_store=TaskState()))
+    elif says:
+        with pytest.raises(StageFailedError, match=says):
+            task.execute(context(ti, task_state_store=TaskState()))
+        assert 600 <= now[0] < lasts
+    else:
+        task.execute(context(ti, task_state_store=TaskState()))
+    assert [event.split()[0] for event in cluster.events] == ["submit", *(["kill"] if "did not" in says else [])]
+
+
+@ONLY_KUBERNETES
+def test_a_pod_whose_name_was_not_printed_and_that_cannot_be_deleted(
+    job: Job, cluster: ClusterStandIn, said: Said
+) -> None:
+    """It is found by its label, its log is the driver's container's, and its end is as good as it was."""
+    job.trigger(RUN)
+    cluster.sidecar, cluster.refuses_delete = "sidecar", True
+    finish_at_once(job, cluster)
+    task = stage(job, cluster, conf={"spark.test.quiet": "true"})
+    task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+    assert "could not be deleted: ConnectionError: refused" in said.text
+    assert "could not be read" not in said.text
+
+
+@ONLY_KUBERNETES
+def test_a_submission_fails_while_the_cluster_does_not_answer(job: Job, cluster: ClusterStandIn) -> None:
+    job.trigger(RUN)
+    cluster.down = True
+    with raises_code("driver_unknown", match=r"\(500\). Before that this try failed: .*no such master"):
+        stage(job, cluster, conf={"spark.test.fails": "true"}).execute(
+            context(Ti(run_id=RUN), task_state_store=TaskState())
+        )
+
+
+@ONLY_KUBERNETES
+def test_a_driver_that_is_ended_in_another_namespace(job: Job, cluster: ClusterStandIn) -> None:
+    """The connection's was changed since: the others are searched in the new one."""
+    state = TaskState()
+    ti = outlived(job, cluster, state)
+    moved = stage(job, cluster, conf={"spark.kubernetes.namespace": "moved"})
+    drivers = SubmittedDrivers(moved, context(ti, task_state_store=state))
+    drivers.cancel(state[LAST_DRIVER]["driver"])
+    assert drivers.find(["another"]) == {}
+    assert cluster.searched == ["moved"]
+    assert len(cluster.events) == 2
 
 
 @ONLY_KUBERNETES
@@ -541,13 +603,17 @@ def test_without_durable_a_retry_is_a_failover(job: Job, cluster: ClusterStandIn
     assert cluster.submitted == 2
 
 
-@pytest.mark.parametrize("mode", ["standalone"], indirect=True)
+@pytest.mark.parametrize("mode", ["standalone", "kubernetes"], indirect=True)
 def test_a_driver_whose_name_somebody_removed(job: Job, cluster: ClusterStandIn) -> None:
     state = TaskState()
     outlived(job, cluster, state)
     ti = Ti(run_id=RUN, try_number=2)
     job.coordinator.begin(RUN_NAME, "routes", str(ti.id), drivers=Cluster())
     state.clear()
-    with pytest.raises(StageFailedError, match="was removed"):
+    says = "was removed[.]"
+    if cluster.mode == "kubernetes":
+        cluster.states.clear()
+        says = "was removed; and no pod has its label"
+    with pytest.raises(StageFailedError, match=says):
         stage(job, cluster).execute(context(ti, task_state_store=state))
     assert cluster.submitted == 1

@@ -34,6 +34,7 @@ from airflow_cairn.operators import (
     SparkEpochOperator,
     epoch_stage,
 )
+from airflow_cairn.operators.launchers.livy import LivyLauncher
 from airflow_cairn.operators.stage import cluster_question, launched, programs, stored_runtime, trial
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store
@@ -450,6 +451,15 @@ def test_a_trial_of_what_does_not_work(
         patch.setattr(trial, "LOOK_S", 0.01)
         with pytest.raises(Killed):
             main(["try-launcher", str(file), "tried", "routes"])
+    with monkeypatch.context() as patch:
+        start = LivyLauncher.start
+
+        def unheard(launcher: LivyLauncher, context: Any) -> str:
+            start(launcher, context)
+            raise TimeoutError("no answer")
+
+        patch.setattr(LivyLauncher, "start", unheard)
+        assert main(["try-launcher", str(file), "tried", "routes"]) == 1
     assert service.live == []
     assert main(["try-launcher", str(file), "tried", "rotes"]) == 2
     assert "the DAG has no such task; did you mean 'routes'?" in capsys.readouterr().err
