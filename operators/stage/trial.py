@@ -151,7 +151,7 @@ class TrialJob:
             try:
                 self.drivers += [(launcher, each) for each in launcher.find([self.answer.handover.token]).values()]
             except Exception as error:  # noqa: BLE001 - those that are known are ended
-                log.warning("A %s that may have been accepted was not found: %s", launcher.service, one_line(error))
+                log.warning("What was submitted could not be ended, so a driver may be left: %s", one_line(error))
         for launcher, driver in self.drivers:
             try:
                 if launcher.state(driver).lives:
