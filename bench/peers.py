@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--jars", default="", help="what --tables gives to the process that it starts")
     options = parser.parse_args()
     if options.tables:
-        sys.exit(table_formats.run_there([each for each in sys.argv[1:] if each != "--tables"]))
+        sys.exit(table_formats.run_there("bench.peers", [each for each in sys.argv[1:] if each != "--tables"]))
     tell(measure(options.keys, options.share, options.epochs, options.jars, flink=options.flink), as_json=options.json)
 
 

@@ -133,6 +133,8 @@ class StagedTables:
         Raises:
             InvalidStateError: the table does not take this mode, the rows do not fit it, or it was written before.
         """
+        from pyspark.sql import functions
+
         table, rows = _fitting(name, table, mode, df, key)
         keys = None if deletes is None else checked_keys(name, table, deletes, key)
         one = keys if rows is None else rows
@@ -157,7 +159,8 @@ class StagedTables:
                 _check_upsert(spark, table, folder, key, files, deleted)
             manifest = Manifest(table.table_id, table.columns, table.partition_by, files, deleted, table.version)
             text = staged_tables.manifest_text(manifest)
-            of_manifest = spark.sql("SELECT :manifest AS manifest", args={"manifest": text}).coalesce(1)
+            # Not as a parameter of SQL: the parser of Delta's extension loses it (4.4.0 on Spark 4.1).
+            of_manifest = spark.range(0, 1, 1, 1).select(functions.lit(text).alias("manifest"))
             _write_parquet(of_manifest, f"{folder}/{MANIFEST}")
         owner = owner_of(self.files, at)
         count = sum(file.rows for file in (*files, *deleted))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,15 @@ EXCLUDES = (
     *("org.apache.parquet:*", "org.roaringbitmap:*", "org.slf4j:*", "org.xerial.snappy:*"),
 )
 """Dependencies left out: Spark has its own."""
+_HADOOP, _AWS_SDK = "3.4.2", "2.29.52"
+S3A_PACKAGES = (
+    f"org.apache.hadoop:hadoop-aws:{_HADOOP}",
+    *(f"software.amazon.awssdk:{name}:{_AWS_SDK}" for name in ("s3", "s3-transfer-manager", "sts")),
+    "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1",
+)
+"""s3a with the magic committer for the Hadoop of that Spark, without the AWS bundle."""
+_LIBRARIES = ("deltalake", "psycopg", "psycopg-binary", "pyarrow", "pyiceberg", "sqlalchemy")
+_NO_ENV: Mapping[str, str] = {}
 _CATALOG = "spark.sql.catalog.ice"
 _MARK = "spark.databricks.delta.write.txn"
 
@@ -116,11 +126,14 @@ def conf(folder: Path, jars: str) -> dict[str, str]:
     }
 
 
-def run_there(arguments: Sequence[str]) -> int:
-    """Run `bench.peers` in an environment with that Spark and both formats' jars; uv makes it at the first use.
+def run_there(module: str, arguments: Sequence[str], *, to_s3: bool = False, env: Mapping[str, str] = _NO_ENV) -> int:
+    """Run a benchmark in an environment with that Spark and both formats' jars; uv makes it at the first use.
 
     Args:
-        arguments: the arguments of `bench.peers`.
+        module: the benchmark.
+        arguments: its arguments; `--jars` and the jars are added.
+        to_s3: whether it also has s3a, and this project's libraries of the tables.
+        env: variables beside this process's.
 
     Returns:
         Its exit status.
@@ -129,22 +142,29 @@ def run_there(arguments: Sequence[str]) -> int:
         SetupError: PyPI or Maven Central cannot be reached, or a jar has another checksum than recorded.
     """
     from scripts.maven_jars import JarSet
+    from scripts.postgres_jar import postgres_jar
+    from scripts.s3a_jars import EXCLUDES as S3A_EXCLUDES
     from scripts.setup.base import ROOT
     from scripts.setup.java import ensure_java
     from scripts.setup.venv import VENV
     from tests.matrix.environments import programs_of
 
-    jars = ",".join(map(str, JarSet("peers", PACKAGES, EXCLUDES).jars()))
-    programs = programs_of("peers", VENV / "bin" / "python", [f"pyspark=={PYSPARK}", "boto3"])
+    jars = JarSet("peers", PACKAGES, EXCLUDES).jars()
+    packages = [f"pyspark=={PYSPARK}", "boto3"]
+    if to_s3:
+        jars += [*JarSet("s3a-peers", S3A_PACKAGES, S3A_EXCLUDES).jars(), postgres_jar()]
+        packages += [f"{name}=={version(name)}" for name in _LIBRARIES]
+    programs = programs_of("tables" if to_s3 else "peers", VENV / "bin" / "python", packages)
     with tempfile.TemporaryDirectory(prefix="cairn-peers-") as folder:
         (Path(folder) / "airflow_cairn").symlink_to(ROOT)
         env = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_"))},
+            **env,
             "JAVA_HOME": str(ensure_java()),
             "PYTHONPATH": folder,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        command: list[str | Path] = [programs / "python", "-m", "bench.peers", *arguments, "--jars", jars]
+        command: list[str | Path] = [programs / "python", "-m", module, *arguments, "--jars", ",".join(map(str, jars))]
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
