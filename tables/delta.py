@@ -276,6 +276,11 @@ class OpenDelta:
         return next((each["commitInfo"] for each in actions if "commitInfo" in each), {}), actions
 
     def roll_back(self, undone: Undone) -> int | None:
+        """See `OpenTable`.
+
+        Raises:
+            OvertakenError: others have changed the table since, or what the version needs is gone.
+        """
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError, DeltaError
 
