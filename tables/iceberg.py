@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
 from ..checkpoint.documents.staged_tables import NESTED, Format, Mode, TableDescription
@@ -250,11 +250,11 @@ class OpenIceberg:
         return tuple(str(schema.find_column_name(each.source_id)) for each in self._table.metadata.spec().fields)
 
     def has(self, mark: Mark) -> bool:
-        return mark.token in self._marks(mark)
+        return mark.token in [each.partition(":")[0] for each in self._marks(mark.owner)]
 
     def marks(self, mark: Mark) -> list[str]:
-        """Give the tokens that a commit leaves, the newest first."""
-        return [mark.token, *self._marks(mark)][:REMEMBERED]
+        """Give the marks that a commit leaves, the newest first: token and checkpoint."""
+        return [f"{mark.token}:{mark.checkpoint}", *self._marks(mark.owner)][:REMEMBERED]
 
     @property
     def library(self) -> Any:
@@ -337,6 +337,9 @@ class OpenIceberg:
                     # A version of its own: one who has read the older one before would commit on top of it.
                     with transaction.update_snapshot(snapshot_properties=about).fast_append():
                         pass
+                gone = self._undone(undone, undone.owner)
+                marks = [each.partition(":")[0] if each in gone else each for each in self._marks(undone.owner)]
+                transaction.set_properties({f"{PREFIX}{undone.owner}": json.dumps(marks)})
                 self._tag(transaction, undone.owner, None, keep=range(undone.to + 1))
         except CommitFailedException:
             return None
@@ -366,7 +369,7 @@ class OpenIceberg:
             OvertakenError: others have changed the table since, or the history has a gap above such a snapshot.
         """
         metadata = self._table.metadata
-        oldest, seen, others = None, set[int](), list[str]()
+        oldest, seen, others = None, dict[int, int](), list[str]()
         number = metadata.current_snapshot_id
         while number is not None and str(number) != undone.since:
             snapshot = metadata.snapshot_by_id(number)
@@ -383,7 +386,7 @@ class OpenIceberg:
                     break
                 if checkpoint:
                     oldest = snapshot
-                    seen.add(number)
+                    seen[number] = int(checkpoint)
                     if others:
                         raise OvertakenError(f"since checkpoint {checkpoint} others have committed {others[-1]}")
             elif about is None or about.operation.value != "replace":
@@ -394,13 +397,17 @@ class OpenIceberg:
                 return self._above_gap(undone, oldest, seen)
         return oldest, len(seen)
 
-    def _above_gap(self, undone: Undone, oldest: Any, seen: Collection[int]) -> tuple[Any, int]:
-        """Give what was found above snapshots that have expired, if what no longer counts is not below them."""
+    def _above_gap(self, undone: Undone, oldest: Any, seen: Mapping[int, int]) -> tuple[Any, int]:
+        """Give what was found above snapshots that have expired, if by the marks that is all that no longer counts."""
         metadata = self._table.metadata
-        tags = self._tags(metadata, undone.owner)
-        below = {at for at, name in tags.items() if undone.covers(at) and metadata.refs[name].snapshot_id not in seen}
-        if below:
-            raise OvertakenError(f"a snapshot between now and checkpoint {max(below)} has expired")
+        for owner in [name.removeprefix(PREFIX) for name in metadata.properties if name.startswith(PREFIX)]:
+            for each in self._undone(undone, owner) if re.fullmatch(undone.kin, owner) else ():
+                undone.check_owner(owner, each.partition(":")[2])
+        marks = self._undone(undone, undone.owner)
+        below = {int(each.partition(":")[2]) for each in marks} - {*seen.values()}
+        if below or len(marks) == REMEMBERED:
+            older = f"checkpoint {max(below)}" if below else f"commits that are older than {REMEMBERED} others"
+            raise OvertakenError(f"a snapshot between now and {older} has expired")
         if oldest is not None and metadata.snapshot_by_id(oldest.parent_snapshot_id or -1) is None:
             raise OvertakenError("the snapshot before has expired")
         return oldest, len(seen)
@@ -460,9 +467,14 @@ class OpenIceberg:
                     return True
         return False
 
-    def _marks(self, mark: Mark) -> list[str]:
-        found: list[str] = json.loads(self._table.properties.get(f"{PREFIX}{mark.owner}", "[]"))
+    def _marks(self, owner: str) -> list[str]:
+        found: list[str] = json.loads(self._table.properties.get(f"{PREFIX}{owner}", "[]"))
         return found
+
+    def _undone(self, undone: Undone, owner: str) -> list[str]:
+        """Give the marks of commits that no longer count; one that was taken back has no checkpoint any more."""
+        late = takewhile(lambda each: not (at := each.partition(":")[2]) or undone.covers(at), self._marks(owner))
+        return [each for each in late if each.partition(":")[2]]
 
 
 def _delete(transaction: Any, gone: Any, about: Mapping[str, str]) -> None:

@@ -154,6 +154,35 @@ def test_commits_from_before_the_storage_moved_are_named(place: Place) -> None:
     assert place.rows() == [2, 3]
 
 
+def test_the_marks_say_what_an_expiry_has_hidden(tmp_path: Path) -> None:
+    """Below a gap lies a commit that no longer counts, one of another URI, and one that was taken back."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/lake")
+    place.owner = staged_tables.owner_of("flights", STORAGE)
+
+    def expire_first_foreign() -> None:
+        for each in (8, 9):
+            place.foreign(each)
+        gone = place.table.metadata.snapshot_by_id(place.table.metadata.current_snapshot_id).parent_snapshot_id
+        place.table.maintenance.expire_snapshots().by_ids([gone]).commit()
+
+    commit(place, 2, 2)
+    commit(place, 3, 3)
+    go_back(place, 2, 3)
+    expire_first_foreign()
+    go_back(place, 2, 3)
+    commit(place, 4, 4)
+    expire_first_foreign()
+    place.sink = place.new_sink(on_rewind="keep")  # without tags
+    commit(place, 5, 5)
+    with raises_code("table_changed", match="a snapshot between now and checkpoint 4 has expired"):
+        go_back(place, 2, 5)
+    expire_first_foreign()
+    with raises_code("table_changed", match="checkpoint 5 was committed as flights.* had another URI"):
+        go_back(place, 2, 5, "s3://mirror/cairn")
+    go_back(place, 5, 6)
+    assert place.rows() == [2, 4, 5, 8, 8, 8, 9, 9, 9]
+
+
 def test_files_that_a_vacuum_has_deleted_are_named(tmp_path: Path) -> None:
     place = Delta(tmp_path, f"file://{tmp_path}/lake")
     place.owner = staged_tables.owner_of("flights", STORAGE)
