@@ -96,6 +96,10 @@ class Undone:
         """Tell whether a commit of this checkpoint no longer counts."""
         return self.to < int(checkpoint) <= self.through
 
+    def newest(self, number: int) -> range:
+        """Give the newest of these checkpoints, at most so many."""
+        return range(max(self.to, self.through - number) + 1, self.through + 1)
+
     def check_owner(self, owner: str, checkpoint: str | int) -> None:
         """Refuse a commit that this job may have made before its storage got another URI, or another job of its name.
 

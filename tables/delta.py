@@ -308,7 +308,9 @@ class OpenDelta:
             try:
                 about, actions = self._log(version)
             except OvertakenError:
-                if since >= 0 or oldest is not None:
+                # A number of an application says whether there was a commit, not of which checkpoint.
+                numbers = {_application_of(undone.owner, each) for each in undone.newest(REMEMBERED)}
+                if since >= 0 or oldest is not None or any(self._table.transaction_version(each) for each in numbers):
                     raise
                 break
             if _CHECKPOINT in about:
@@ -391,7 +393,11 @@ def _text(value: Any) -> str | None:
 
 
 def _application(mark: Mark) -> str:
-    return f"cairn.{mark.owner}.{mark.checkpoint % REMEMBERED}"
+    return _application_of(mark.owner, mark.checkpoint)
+
+
+def _application_of(owner: str, checkpoint: int) -> str:
+    return f"cairn.{owner}.{checkpoint % REMEMBERED}"
 
 
 def _number(mark: Mark) -> int:

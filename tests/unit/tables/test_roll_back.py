@@ -154,6 +154,20 @@ def test_commits_from_before_the_storage_moved_are_named(place: Place) -> None:
     assert place.rows() == [2, 3]
 
 
+def test_the_marks_say_what_a_cleaned_log_has_hidden(tmp_path: Path) -> None:
+    """Where the restored checkpoint has noted no version, as at the job's start; a job without a mark is let by."""
+    place = Delta(tmp_path, f"file://{tmp_path}/lake")
+    place.owner = staged_tables.owner_of("flights", STORAGE)
+    commit(place, 1, 1)
+    place.foreign(8)
+    place.table.create_checkpoint()
+    (tmp_path / f"lake/_delta_log/{1:020d}.json").unlink()
+    with raises_code("table_changed", match="the log of version 1 has been cleaned away"):
+        go_back(place, 0, 1)
+    go_back(place, 0, 1, "s3://another")
+    assert place.rows() == [1, 8]
+
+
 def test_the_marks_say_what_an_expiry_has_hidden(tmp_path: Path) -> None:
     """Below a gap lies a commit that no longer counts, one of another URI, and one that was taken back."""
     place = Iceberg(tmp_path, f"file://{tmp_path}/lake")
