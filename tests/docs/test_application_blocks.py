@@ -46,7 +46,9 @@ APPLICATIONS = [each for each in doc_blocks(ROOT) if each.kind is Kind.APPLICATI
 KAFKA = 'format("kafka")'
 TABLE = "epoch.table("
 """Needs tables that the DAG names: tests/real/spark/test_lake_tables.py has such a stage."""
-BLOCKS = [each for each in APPLICATIONS if not any(part in each.text for part in (DATABASE, KAFKA, TABLE))]
+BRANCH = "epoch.branch("
+"""Needs Iceberg's runtime in its Spark: tests/matrix/applications/branches.py."""
+BLOCKS = [each for each in APPLICATIONS if not any(part in each.text for part in (DATABASE, KAFKA, TABLE, BRANCH))]
 STAGES = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
 _RESTORES = re.compile(r"epoch\.(?:state|aggregate|update|list_state|restore_files|get)\(")
 INPUT = """
