@@ -22,7 +22,7 @@ def wait_until(
     timeout: float,
     what: str,
     *,
-    interval: float = 0.1,
+    interval: float | None = None,
     details: Callable[[], str] | None = None,
 ) -> T:
     """Ask `condition` until it gives something true.
@@ -31,8 +31,8 @@ def wait_until(
         condition: returns a true value when the wait is over; an exception of it ends the wait at once.
         timeout: seconds.
         what: what is waited for, for the message: "the run `r1` to succeed".
-        interval: seconds between two questions at first; after ten seconds half a second, if that is more: each
-            question costs the one who is asked.
+        interval: seconds between two questions, for a moment that is soon over. Without, they become rarer, from 0.1 s
+            to half a second after ten seconds: each question costs the one who is asked.
         details: more text for the message, asked for only then (a log's tail, say).
 
     Returns:
@@ -53,4 +53,4 @@ def wait_until(
         if left <= 0:
             more = f"\n{details()}" if details else ""
             raise WaitTimeoutError(f"waited {timeout:g} s for {what}; last answer: {answer!r}{more}")
-        pause.wait(min(max(interval, min((now - began) / 20, 0.5)), left))
+        pause.wait(min(interval or max(0.1, min((now - began) / 20, 0.5)), left))

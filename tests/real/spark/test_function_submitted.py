@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from copy import copy
 from decimal import Decimal
 from pathlib import Path
@@ -170,8 +171,16 @@ def sell(lake: Path) -> dict[tuple[str, str], tuple[Decimal, int]]:
 
 def kill_writer(folder: Path) -> None:
     """Kill the JVM of the driver, once it has begun to write."""
+    driver = wait_until(driver_of_totals, 120, "the driver")
     wait_until(lambda: next(folder.glob("**/_temporary"), None), 120, "a driver that writes", interval=0.01)
+    driver.kill()
+
+
+def driver_of_totals() -> psutil.Process | None:
+    """Find the driver's JVM: not that of this process, in which later modules have their sessions."""
     for each in psutil.Process().children(recursive=True):
-        # Not the JVM of this process, in which later modules have their sessions.
-        if each.name() == "java" and any("total_sales.py" in word for word in each.cmdline()):
-            each.kill()
+        with suppress(psutil.NoSuchProcess):
+            words = each.cmdline() if each.name() == "java" else []
+            if any("total_sales.py" in word for word in words) and "org.apache.spark.launcher.Main" not in words:
+                return each
+    return None

@@ -33,7 +33,7 @@ def test_the_day_that_the_region_is_away(storage: str, capsys: pytest.CaptureFix
     assert set(paths(found)) <= documented("mirror")
     assert (found["files"], found["failures"]) == (0, [])
     assert main(["jobs", "--storage", east]) == 0
-    assert f"flights: mirror {west}: checkpoint 1 of" in capsys.readouterr().out
+    assert f"flights: mirror {west}: checkpoint 1 of" in " ".join(capsys.readouterr().out.split())
     assert main(["mirror", "flights", "--to", f"{storage}/further", "--give-up", "--storage", east]) == 0
     assert "has no mirror there" in capsys.readouterr().out
     assert main(["activate", "flights", "--storage", west]) == 2, "without a terminal it does not ask"

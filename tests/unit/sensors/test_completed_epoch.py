@@ -187,7 +187,7 @@ def test_a_commit_ends_the_wait_in_the_triggerer(job: Job, daily: World, said: S
         while "are owed: totals (since" not in said.text:
             await asyncio.sleep(0.01)
         assert not waiting.done()
-        command = re.findall(r": cairn (forget-listener .*)", said.text)[-1]
+        command = re.findall(r': cairn (forget-listener [^"\n]*)', said.text)[-1]
         assert await asyncio.to_thread(main, command.split()) == 0
         return dict((await asyncio.wait_for(waiting, 300)).payload)
 
