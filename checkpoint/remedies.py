@@ -30,6 +30,19 @@ class Remedy:
         return self.action.format(job=job, storage=storage, checkpoint=checkpoint)
 
 
+def forget_listener(job: str, listener: str, checkpoint: int, storage: str | StorageUri = "") -> str:
+    """Give the command that gives up what a listener has still to hear of one checkpoint.
+
+    Args:
+        job: the job's name.
+        listener: the listener's name.
+        checkpoint: the checkpoint's id.
+        storage: the storage root; empty where the message does not know it.
+    """
+    where = f" --storage {storage}" if storage else ""
+    return f"cairn forget-listener {job} {listener} --checkpoint {checkpoint} --yes{where}"
+
+
 _MEND_AND_CLEAR = (
     "`cairn show {job} {checkpoint} --storage {storage}` names the stage. "
     "Mend the cause, then clear that stage with Downstream."

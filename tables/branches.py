@@ -19,7 +19,7 @@ from ..checkpoint.errors import InvalidStateError
 from .contract import Mark, NewTable, OpenTable, refused
 from .declared import IcebergTable
 from .iceberg import PREFIX, OpenIceberg
-from .sink import TableSink
+from .sink import TableSink, described_at
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
@@ -43,8 +43,7 @@ class BranchSink(TableSink):
 
     def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
         """Remember how the checkpoint's epoch has named its branches, which nothing commits any more."""
-        assert not isinstance(state, bytes), "a sink answers JSON"
-        before = None if state is None else staged_tables.description_of(state, where=f"checkpoint {checkpoint}")
+        before = described_at(checkpoint, state)
         self._earlier = before.staging if before and before.parts else ""
 
     def rewound(self, notice: RewindNotice) -> None:

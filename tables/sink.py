@@ -29,6 +29,7 @@ from ..checkpoint.documents.staged_tables import (
 )
 from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
 from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, MasterHook, RewindNotice
+from ..checkpoint.remedies import forget_listener
 from ..storage.clock import system_runtime
 from .contract import Access, Change, Mark, NewTable, OpenTable, OvertakenError, Staged, Undone, refused, unreadable
 from .staged_files import StagedFiles
@@ -93,7 +94,7 @@ class TableSink(MasterHook):
 
     def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
         """Remember the list that the checkpoint's epoch has read by, which nothing reads again."""
-        before = None if state is None else staged_tables.description_of(_json(state), where=f"checkpoint {checkpoint}")
+        before = described_at(checkpoint, state)
         self.reset()
         if before:
             self._earlier, self._since, self._table_id = before.read, before.version, before.table_id
@@ -394,7 +395,7 @@ class TableSink(MasterHook):
 
     def _give_up(self, mark: Mark) -> str:
         job = mark.owner.removesuffix(f".{self._name}").rpartition(".")[0]
-        return f"give these rows up: cairn forget-listener {job} {self.name} --checkpoint {mark.checkpoint} --yes"
+        return f"give these rows up: {forget_listener(job, self.name, mark.checkpoint)}"
 
 
 def _lie_below(files: StagedFiles, found: Sequence[StagedRows]) -> bool:
@@ -423,9 +424,10 @@ def misfit(manifest: Manifest, now: TableDescription) -> str | None:
     return None
 
 
-def _json(state: Json | bytes) -> Json:
+def described_at(checkpoint: int, state: Json | bytes | None) -> TableDescription | None:
+    """Give the table as a checkpoint's trigger has described it; None if it had none."""
     assert not isinstance(state, bytes), "a sink answers JSON"
-    return state
+    return None if state is None else staged_tables.description_of(state, where=f"checkpoint {checkpoint}")
 
 
 def _listed(files: Iterable[tuple[str, Mapping[str, str | None]]]) -> Any:

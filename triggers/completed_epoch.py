@@ -14,6 +14,7 @@ from ..checkpoint.documents.layout import epoch_name
 from ..checkpoint.documents.read_windows import Overlap, ReadWindow, window_of
 from ..checkpoint.documents.staged_tables import PREFIX
 from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.remedies import forget_listener
 from ..storage.records import dataclass
 from .polling import PollingTrigger
 
@@ -134,12 +135,11 @@ def completed_in(
     if committed or not found:
         return max(committed, default=None)
     tables = ", ".join(f"{table} (since checkpoint {since})" for table, since in sorted(owed.items()))
-    late = min(table for table, since in owed.items() if since == first)
+    since, late = min((since, table) for table, since in owed.items())
     return Committing(
         f"Checkpoint {max(found)} of {coordinator.job} has completed, and commits to tables are owed: {tables}. If "
         "this lasts, the log of its wait_for_checkpoint says why. A commit that is given up is not waited for: "
-        f"cairn forget-listener {coordinator.job} {PREFIX}{late} --checkpoint {first} --yes "
-        f"{coordinator.files.storage_option}"
+        f"{forget_listener(coordinator.job, f'{PREFIX}{late}', since, coordinator.files.store.uri)}"
     )
 
 

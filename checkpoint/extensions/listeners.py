@@ -16,6 +16,7 @@ from ..documents.head import Head
 from ..errors import CallbackError, DocumentError
 from ..masking import one_line
 from ..reasons import Status
+from ..remedies import forget_listener
 from ..rules import history, mirrors
 from ..store.head_store import Decision, UseCase, changed
 from .committables import CheckpointNotice, told_of
@@ -118,7 +119,7 @@ def _advice(job: str, failure: _Failure, name: str) -> str:
         at = failure.notice.checkpoint
         return (
             f"what was staged for checkpoint {at} cannot be read; its notice is kept. Put the file back, or commit by "
-            f"hand and give the notice up: cairn forget-listener {job} {name} --checkpoint {at} --yes"
+            f"hand and give the notice up: {forget_listener(job, name, at)}"
         )
     return (
         "the listener failed; its notice is kept and the next task tells it again. Mend the listener, the "

@@ -27,6 +27,7 @@ from ..documents.strict_json import Json, plain_json, to_json
 from ..errors import CallbackError, CheckpointFailedError, DocumentError, InvalidConfigError, InvalidStateError
 from ..masking import one_line
 from ..reasons import Reason
+from ..remedies import forget_listener
 from ..rules import transitions
 from ..rules.restored_state import check_claimed_by_hooks
 from ..rules.transitions import Ending
@@ -191,8 +192,8 @@ class HookAnswers(UseCase):
                 raise CallbackError(
                     f"checkpoint {checkpoint} no longer counts, and {hook.name} has not been told of its end, so what "
                     "it has done for it cannot be taken back yet. Run (or clear) this task again; if the listener "
-                    f"fails each time, give the notice up: cairn forget-listener {self._files.job} {hook.name} "
-                    f"--checkpoint {checkpoint} --yes {self._files.storage_option}",
+                    "fails each time, give the notice up: "
+                    f"{forget_listener(self._files.job, hook.name, checkpoint, self._files.store.uri)}",
                     code="listener",
                     listener=hook.name,
                     checkpoint=checkpoint,

@@ -374,7 +374,7 @@ def _of_metadata(
         slice=header.slice if header else None,
         replay=tuple(layout.run_id_of(epoch) for epoch in entry.replayed),
         tables=tuple(sorted(entry.tables)),
-        changes=tuple(changes_of(lines, head, entry.id, files.storage_option)),
+        changes=tuple(changes_of(lines, head, entry.id, files.store.uri)),
     )
 
 

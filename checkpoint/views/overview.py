@@ -16,6 +16,7 @@ from ..documents.staged_tables import PREFIX
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..reasons import Status
+from ..remedies import forget_listener
 from ..rules import mirrors
 from ..rules.mirrors import Lag
 from ..rules.restored_state import backfill_of
@@ -295,11 +296,11 @@ def _of_owed(found: Overview, storage: str, now_ms: int) -> Iterator[Alarm]:
             of = f"The listener `{each.listener}` was not told of"
         ago = "" if age_ms is None else f", which completed {wording.duration(age_ms)} ago"
         more = "" if each.number == 1 else f" The same holds for {each.number - 1:,} later ones."
-        command = f"cairn forget-listener {found.job} {each.listener} --checkpoint {each.checkpoint} --yes"
+        command = forget_listener(found.job, each.listener, each.checkpoint, storage)
         yield Alarm(
             "warning",
             f"{of} checkpoint {each.checkpoint}{ago}.{more}",
-            f"{NEXT} To give it up, type `{command} --storage {storage}`.",
+            f"{NEXT} To give it up, type `{command}`.",
             checkpoint=each.checkpoint,
         )
 

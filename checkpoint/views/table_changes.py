@@ -22,6 +22,7 @@ from ..documents.staged_tables import (
 )
 from ..documents.strict_json import Json
 from ..errors import DocumentError
+from ..remedies import forget_listener
 from ..store import metadata_file
 from ..store.job_files import JobFiles
 
@@ -48,8 +49,8 @@ class TableChange:
 
     @property
     def what(self) -> str:
-        """How, and of how many rows; of a branch they are not known."""
-        return self.way if self.way == BRANCH else f"{self.way}, {self.rows:,} rows"
+        """How, and of how many rows."""
+        return _what(self.way, self.rows)
 
     @property
     def owed(self) -> str:
@@ -64,21 +65,19 @@ class TableChange:
         return {"table": self.table, "name": self.title, "way": self.way, "rows": rows, "give_up": self.give_up}
 
 
-def changes_of(
-    lines: Iterable[HookLine | StageLine], head: Head, checkpoint: int, storage_option: str
-) -> list[TableChange]:
+def changes_of(lines: Iterable[HookLine | StageLine], head: Head, checkpoint: int, storage: str) -> list[TableChange]:
     """Give what a completed checkpoint does to tables outside of the storage.
 
     Args:
         lines: of its metadata.
         head: says which commits are owed.
         checkpoint: its id.
-        storage_option: for the command to type.
+        storage: URI of the storage, for the command to type.
 
     Raises:
         DocumentError: what was noted of a table is broken.
     """
-    owed = _owed(head, checkpoint, storage_option)
+    owed = _owed(head, checkpoint, storage)
     staged: dict[tuple[str, str], int] = {}
     owners: dict[str, str] = {}
     tables: dict[str, TableDescription] = {}
@@ -100,11 +99,10 @@ def changes_of(
     ]
 
 
-def _owed(head: Head, checkpoint: int, storage_option: str) -> dict[str, str]:
+def _owed(head: Head, checkpoint: int, storage: str) -> dict[str, str]:
     """Give the command that gives a commit up, by the table whose notice of a completed checkpoint waits."""
     return {
-        name.removeprefix(PREFIX): f"cairn forget-listener {head.job} {name} --checkpoint {checkpoint} --yes "
-        f"{storage_option}"
+        name.removeprefix(PREFIX): forget_listener(head.job, name, checkpoint, storage)
         for each in head.undelivered_completions()
         if each.checkpoint == checkpoint
         for name in each.listeners
@@ -127,9 +125,9 @@ def changes(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
             lines = [
                 line for line in metadata_file.read(files, entry.metadata) if isinstance(line, HookLine | StageLine)
             ]
-            of_entry = changes_of(lines, head, entry.id, files.storage_option)
+            of_entry = changes_of(lines, head, entry.id, files.store.uri)
         except (GoneError, DocumentError):
-            owed = _owed(head, entry.id, files.storage_option)
+            owed = _owed(head, entry.id, files.store.uri)
             unknown = {"checkpoint": entry.id, "table": None, "mode": "unknown", "rows": None, **none}
             found += [{**unknown, "table": name, "give_up": owed[name]} for name in sorted(owed)] or [unknown]
             continue
@@ -174,6 +172,16 @@ def _roll_back(table: TableDescription, checkpoint: int) -> tuple[str, str]:
             else f"TRUNCATE TABLE {name}"
         )
     return said, f"if each version after {after} {ours} ({there})"
+
+
+def what(change: Mapping[str, Any]) -> str:
+    """Say how a change was made, and of how many rows."""
+    return "its metadata is unreadable" if change["rows"] is None else _what(change["mode"], change["rows"])
+
+
+def _what(way: str, rows: int) -> str:
+    """Leave a branch's rows out: they are not known."""
+    return way if way == BRANCH else f"{way}, {rows:,} rows"
 
 
 def said(change: Mapping[str, Any]) -> str:
