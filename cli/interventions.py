@@ -11,7 +11,6 @@ from ..checkpoint import Coordinator
 from ..checkpoint.documents.entries import CompletedEntry, Notice
 from ..checkpoint.documents.head import Head, run_of_head
 from ..checkpoint.documents.layout import run_id_of
-from ..checkpoint.documents.staged_tables import BRANCH
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.rules.admission import describe_owner
 from ..checkpoint.rules.rewinds import Rewound
@@ -190,9 +189,8 @@ def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> I
     if changes:
         yield "tables outside of the storage have this:"
     for each in changes:
-        rows = "" if each["mode"] == BRANCH else f", {each['rows']} rows"
-        what = "its metadata is unreadable" if each["rows"] is None else f"{each['mode']}{rows}"
-        yield f"  checkpoint {each['checkpoint']}: {each['table'] + ': ' if each['table'] else ''}{what}"
+        of = f"{each['table']}: " if each["table"] else ""
+        yield f"  checkpoint {each['checkpoint']}: {of}{table_changes.what(each)}"
         yield from text.paragraph(f"    {table_changes.said(each)}", columns)
         if each["rolls_back"]:
             continue

@@ -209,9 +209,9 @@ def plan_rewind(head: Head, found: Rewound, changes: Sequence[Mapping[str, Any]]
             f"{_runs(head, found.aborted_epochs)}."
         )
     for each in changes:
-        what = "its metadata is unreadable" if each["rows"] is None else f"{each['mode']} of {each['rows']} rows"
         table = f"the table {each['table']}" if each["table"] else "tables"
-        effects.append(f"Checkpoint {each['checkpoint']} and {table}, {what}: {table_changes.said(each)}.")
+        done = table_changes.what(each)
+        effects.append(f"Checkpoint {each['checkpoint']} and {table}, {done}: {table_changes.said(each)}.")
     effects.append(f"What {'else ' if changes else ''}sinks have committed outside stays there.")
     title = f"Go back to checkpoint {found.checkpoint}"
     return Plan(InterventionKind.REWIND, found.checkpoint, title, tuple(effects), found)

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.plugin.interventions.acts import plan_rewind
 from airflow_cairn.plugin.interventions.plan import InterventionRefusedError
 from airflow_cairn.plugin.page import intervention_routes
 from airflow_cairn.plugin.page.intervention_routes import Confirmations
@@ -58,6 +59,16 @@ def confirmed_by(answer: httpx.Response) -> str:
 
 def done(world: World) -> list[tuple[str, str, int | None]]:
     return [(each.kind, each.actor, each.checkpoint) for each in world.coordinator().head().interventions]
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows", "said"),
+    [("append", 12, "append, 12 rows"), ("branch", 0, "branch"), ("unknown", None, "its metadata is unreadable")],
+)
+def test_a_rewind_says_what_becomes_of_tables(busy: World, mode: str, rows: int | None, said: str) -> None:
+    change = {"checkpoint": 2, "table": "orders", "mode": mode, "rows": rows, "rolls_back": False, "give_up": None}
+    plan = plan_rewind(busy.coordinator().head(), busy.coordinator().rewind_plan(1), [change])
+    assert any(each.startswith(f"Checkpoint 2 and the table orders, {said}: it stays") for each in plan.effects)
 
 
 def test_a_rewind_says_what_it_undoes_and_does_that(busy: World) -> None:  # semantics R5
