@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from threading import Lock
@@ -174,9 +174,7 @@ class Branches:
         made = _Branch(table, branch, base, base)
         return made if base else replace(made, first=self._refs(sql)[branch])
 
-    def _check_alone(
-        self, name: str, table: TableDescription, stage: str, refs: Sequence[str] | dict[str, str]
-    ) -> None:
+    def _check_alone(self, name: str, table: TableDescription, stage: str, refs: Iterable[str]) -> None:
         own = re.compile(rf"{table.staging}_[^_]+_[^_]+_(.+)")
         for each in refs:
             found = own.fullmatch(each)

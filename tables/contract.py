@@ -220,7 +220,7 @@ class OpenTable(Protocol):
         """Load the newest version."""
 
     def roll_back(self, undone: Undone) -> int | None:
-        """Take commits back in one transaction, if since the oldest of them nobody else has changed rows.
+        """Take commits back in one transaction, unless others have changed rows since the oldest of them.
 
         It goes from the newest version to older ones, up to a commit of the sink that counts: of a job that began anew
         the ids are lower. Marks stay, so nobody makes these commits again.

@@ -264,7 +264,7 @@ class OpenDelta:
             if file and file["dataChange"]:
                 values = file.get("partitionValues")
                 if gone is None or values is None or _partition(values, by) in gone:
-                    raise OvertakenError(f"version {version}, {about.get('operation', 'of an unknown kind')}")
+                    raise OvertakenError(_named(version, about))
 
     def _log(self, version: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Give what a version says about itself, and its actions."""
@@ -326,7 +326,7 @@ class OpenDelta:
                 if others:
                     raise OvertakenError(f"since checkpoint {about[_CHECKPOINT]} others have committed {others[-1]}")
             elif any(_changes(each) for each in actions):
-                others.append(f"version {version}, {about.get('operation', 'of an unknown kind')}")
+                others.append(_named(version, about))
             version -= 1
         return oldest, count
 
@@ -376,6 +376,10 @@ class OpenDelta:
                 path = f"{folder}/{DATA}/{file.path}"
                 stats = json.dumps(_statistics(file, self.files.footer(f"{self._uri}/{path}"), types))
                 yield AddAction(path, file.size_bytes, file.partition, 0, True, stats)
+
+
+def _named(version: int, about: Mapping[str, Any]) -> str:
+    return f"version {version}, {about.get('operation', 'of an unknown kind')}"
 
 
 def _changes(action: Mapping[str, Any]) -> bool:

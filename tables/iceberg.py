@@ -390,8 +390,7 @@ class OpenIceberg:
                     if others:
                         raise OvertakenError(f"since checkpoint {checkpoint} others have committed {others[-1]}")
             elif about is None or about.operation.value != "replace":
-                kind = about.operation.value if about else "of an unknown kind"
-                others.append(f"snapshot {number}, {kind}")
+                others.append(_named(snapshot))
             number = snapshot.parent_snapshot_id
             if number is None and snapshot.sequence_number != 1:  # an expiry takes the parent's name away, too
                 return self._above_gap(undone, oldest, seen)
@@ -450,7 +449,7 @@ class OpenIceberg:
                 and (about is None or about.operation.value != "replace")
                 and self._touches(snapshot, partitions)
             ):
-                raise OvertakenError(f"snapshot {number}, {about.operation.value if about else 'of an unknown kind'}")
+                raise OvertakenError(_named(snapshot))
             number = snapshot.parent_snapshot_id
 
     def _touches(self, snapshot: Any, partitions: Collection[Row] | None) -> bool:
@@ -481,6 +480,11 @@ def _delete(transaction: Any, gone: Any, about: Mapping[str, str]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Delete operation did not match")
         transaction.delete(gone, snapshot_properties=about)
+
+
+def _named(snapshot: Any) -> str:
+    about = snapshot.summary
+    return f"snapshot {snapshot.snapshot_id}, {about.operation.value if about else 'of an unknown kind'}"
 
 
 def _human(transform: Any, kind: Any, value: Any) -> str | None:

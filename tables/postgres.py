@@ -228,7 +228,7 @@ class OpenPostgres:
             for each in columns["fields"]
         ]
         with suppress(DuplicateTable, UniqueViolation), self._connect() as connection:
-            connection.execute(SQL("CREATE TABLE {} ({})").format(Identifier(*self._parts), SQL(", ").join(of)))
+            connection.execute(SQL("CREATE TABLE {} ({})").format(self._name, SQL(", ").join(of)))
 
     def data_files(self) -> Iterator[DataFile]:
         """See `OpenTable`.
@@ -284,13 +284,12 @@ class OpenPostgres:
             OvertakenError: one of the rows was changed, something else would go with them, or a right is missing.
         """
         from psycopg.errors import InsufficientPrivilege, IntegrityError
-        from psycopg.sql import SQL
 
         due: list[_Added] = []
         try:
             with self._connect() as connection:
                 if due := self._added(connection, undone):
-                    connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._name))
+                    self._lock(connection)
                     due = self._added(connection, undone)  # two triggers may be here at once
                     if due and (more := self._look_along(connection)):
                         raise OvertakenError(f"a DELETE would do more: {', '.join(more)}", self._by_hand(undone, due))
@@ -358,6 +357,11 @@ class OpenPostgres:
             .as_string(None)
         )
 
+    def _lock(self, connection: Any) -> None:
+        from psycopg.sql import SQL
+
+        connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(self._name))
+
     def _look_along(self, connection: Any) -> list[str]:
         return [each for (each,) in connection.execute(_RUN_ALONG, [self._oid])]
 
@@ -366,15 +370,15 @@ class OpenPostgres:
         return found[0] is not None
 
     def commit(self, mark: Mark, change: Change) -> bool:
-        from psycopg.sql import SQL, Identifier
+        from psycopg.sql import SQL
 
         with self._connect() as connection:  # one transaction
             added = sum(each.rows.rows for each in change.staged) if change.mode is Mode.APPEND else None
             if not self._set_mark(connection, mark, added):
                 return False
-            table = Identifier(*self._parts)
+            table = self._name
             if change.mode is not Mode.APPEND:
-                connection.execute(SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table))
+                self._lock(connection)
             if change.mode is Mode.REPLACE:
                 connection.execute(SQL("DELETE FROM {}").format(table))
             if change.mode is Mode.UPSERT:
@@ -390,7 +394,7 @@ class OpenPostgres:
 
         names = [column["name"] for column in change.staged[0].manifest.columns["fields"]]
         words = {
-            "table": Identifier(*self._parts),
+            "table": self._name,
             "rows": Identifier("pg_temp", "cairn_rows"),
             "deletes": Identifier("pg_temp", "cairn_deletes"),
             "names": SQL(", ").join(map(Identifier, names)),
