@@ -45,7 +45,7 @@ class ApiAccess:
             InvalidConfigError: the CA bundle cannot be read.
         """
         if self.ca_bundle is None and urlsplit(self.base_url).scheme == "http":
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # of nobody: to load the system's trust takes 60 ms
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not used: to load the system's certificates takes 60 ms
         try:
             return ssl.create_default_context(cafile=self.ca_bundle)
         except (OSError, ssl.SSLError) as error:

@@ -107,7 +107,7 @@ def end_unless_it_starts(driver: str, *, noted: bool) -> str:
     client = _client()
     pod = _unless_gone(client.read_namespaced_pod, name, namespace)
     if pod is None:
-        return ""  # the next look says so
+        return ""  # the next look finds that it is gone
     why = waits_in_vain(pod)
     if not why and not noted and pod.status.phase == "Pending":
         mounted = [each.config_map.name for each in pod.spec.volumes or () if each.config_map]
@@ -142,7 +142,7 @@ def follow(hook: SparkSubmitHook) -> str | None:
         hook: points at the pod.
 
     Returns:
-        `Succeeded`; None if the pod is not there any more, so that nobody knows how it ended.
+        `Succeeded`; None if the pod is gone, so that its end is not known.
 
     Raises:
         RuntimeError: the pod has failed, or waits for what will not come and was deleted.

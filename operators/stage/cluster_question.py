@@ -41,22 +41,19 @@ ANSWER_S = 1200.0
 """Seconds for a service to start a cluster, the application, and its small job."""
 
 
-def ask_by_stage(
-    task: Any, conf: Mapping[str, str], context: Context | None = None, *, answer_s: float | None = None
-) -> ClusterFacts | NoAnswer:
+def ask_by_stage(task: Any, conf: Mapping[str, str], context: Context | None = None) -> ClusterFacts | NoAnswer:
     """Run the application as a stage of a DAG starts, and return its facts.
 
     Args:
         task: a stage: by a Spark connection, or of `epoch_stage`.
         conf: conf besides the stage's own, where a Spark connection starts it.
         context: of Airflow's task that asks; None: no task runs.
-        answer_s: seconds after which the application is ended. None: `ANSWER_S`.
 
     Raises:
         InvalidConfigError: the task is no stage, or one of its templates cannot be rendered.
     """
     if isinstance(task, SparkEpochOperator):
-        return _by_spark_submit(rendered(task, context), conf, ANSWER_S if answer_s is None else answer_s)
+        return _by_spark_submit(rendered(task, context), conf)
     if not isinstance(task, LaunchedStage):
         raise InvalidConfigError(
             "the task is no stage: name a SparkEpochOperator, or a class of epoch_stage", task=task.task_id
@@ -72,7 +69,7 @@ def ask_by_stage(
                 launcher.run_instead(program, (REPORT, it.store.spark_url(key)))
             except InvalidConfigError as error:
                 return NoAnswer(Silence.UNFIT, error.message)
-            return _answer(it, launcher, f"{key}/", ANSWER_S if answer_s is None else answer_s)
+            return _answer(it, launcher, f"{key}/")
     except CairnError as error:
         return NoAnswer(Silence.FAILED, masked(str(error)))
 
@@ -97,7 +94,7 @@ def ask_by_connection(
         conn_id=conn_id,
         durable=False,  # else YARN would need the address of its ResourceManager
     )
-    return _by_spark_submit(made, conf, ANSWER_S)
+    return _by_spark_submit(made, conf)
 
 
 def stage_in(dag: DAG, task_id: str) -> Any:
@@ -114,7 +111,7 @@ def stage_in(dag: DAG, task_id: str) -> Any:
     return tasks[task_id]
 
 
-def _by_spark_submit(made: Any, conf: Mapping[str, str], answer_s: float) -> ClusterFacts | NoAnswer:
+def _by_spark_submit(made: Any, conf: Mapping[str, str]) -> ClusterFacts | NoAnswer:
     made.conf = {**{str(key): str(value) for key, value in (made.conf or {}).items()}, **conf}
     made._use_files_beside_dag()
     found = ask_cluster(made._conn_id, made.conf, plain=made._get_hook)
@@ -134,7 +131,7 @@ def _by_spark_submit(made: Any, conf: Mapping[str, str], answer_s: float) -> Clu
             made.keep_drivers_of(it.answer.handover.token)
             made._extras = extras_of(rendered_settings(made), it.answer, {}, str(runtime_zip(Path(folder))))
             said, execute = "", cast("Any", DurableSubmit.execute)
-            with bounded(answer_s, made.on_kill) as late:
+            with bounded(ANSWER_S, made.on_kill) as late:
                 try:
                     execute.__wrapped__(made, it.context())  # Airflow lets only a task call the method itself
                 except Exception as error:  # noqa: BLE001 - whatever the provider raises is what is asked
@@ -157,11 +154,11 @@ def _report(store: ObjectStore, folder: str) -> str | None:
     return next((each for each in texts if each.strip()), None)
 
 
-def _answer(it: TrialJob, launcher: Launcher, folder: str, answer_s: float) -> ClusterFacts | NoAnswer:
+def _answer(it: TrialJob, launcher: Launcher, folder: str) -> ClusterFacts | NoAnswer:
     began, driver = system_time(), ""
     try:
         driver = it.submit(launcher)
-        words, last = watched(launcher, driver, began, answer_s)
+        words, last = watched(launcher, driver, began, ANSWER_S)
     except Exception as error:  # noqa: BLE001 - whatever the provider raises is what is asked
         what = f"{launcher.service} {driver} is not answered for" if driver else f"no {launcher.service} was submitted"
         return NoAnswer(Silence.FAILED, masked(f"{what}: {one_line(error)}"))
@@ -169,7 +166,7 @@ def _answer(it: TrialJob, launcher: Launcher, folder: str, answer_s: float) -> C
     if text is not None:
         return ClusterFacts.of(text, over_connect=False, has_code=launcher.has_block)
     if last.lives:
-        return NoAnswer(Silence.FAILED, f"no answer within {answer_s:.0f} s. {launcher.service} {driver}: {words}")
+        return NoAnswer(Silence.FAILED, f"no answer within {ANSWER_S:.0f} s. {launcher.service} {driver}: {words}")
     try:
         lines = [each for each in launcher.logs(driver) if each.strip()]
     except Exception as error:  # noqa: BLE001 - it is only for people

@@ -176,8 +176,6 @@ class SubmittedDrivers:
         self._context = context
         self._store = context.get("task_state_store")
         self._hook: SparkSubmitHook | None = None
-        self._executions: dict[str, str] = {}
-        """The execution's token of each driver that was found."""
 
     def tracks(self) -> bool:
         """Return whether a driver submitted now may live on without its task, and can be found again."""
@@ -205,7 +203,6 @@ class SubmittedDrivers:
                 f"{type(self).missing}; and no pod has its label: it was deleted, or the connection names another "
                 "namespace now"
             )
-        self._executions |= {driver: token for token, driver in found.items()}
         return found
 
     def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:
@@ -229,13 +226,13 @@ class SubmittedDrivers:
                 f"Spark connection {self._operator._conn_id} cannot be read, or no longer has cluster mode"
             )
         last = self._last()
-        noted = last is not None and last[1] == driver
-        self._operator.keep_drivers_of(last[0] if last is not None and noted else self._executions.get(driver, ""))
+        token = last[0] if last is not None and last[1] == driver else ""
+        self._operator.keep_drivers_of(token)
         before, self._operator._hook = self._operator._hook, self._plain_hook()
         try:
             status: str = self._operator.get_job_status(driver, self._context)
             if status.upper() == PENDING and self._on_kubernetes():
-                why = end_unless_it_starts(driver, noted=noted)
+                why = end_unless_it_starts(driver, noted=bool(token))
                 if why:
                     return DriverState(f"deleted before it started: {why}", lives=False, may_have_run=False)
             # Kubernetes reports this for a pod on an unreachable node, and the provider treats it as an end.
