@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.float64()), ("text", pa.string())])
 _INTERVAL = 100
-"""Commits from one checkpoint of Delta's log to the next, where nobody says otherwise."""
+"""Commits from one checkpoint of Delta's log to the next, unless a table says another number."""
 _ROW = pa.table({"id": [1], "value": [0.5], "text": ["a"]}, SCHEMA)
 
 

@@ -12,10 +12,12 @@ import re
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
+
+from tests.support.loopback_server import LoopbackServer
 
 _GAP_S = 1.0
 """Longer than the threads of a race need to come on a busy machine; a writer alone waits for as long."""
@@ -35,8 +37,8 @@ class Held:
         return f'"{hashlib.md5(self.body, usedforsecurity=False).hexdigest()}"'
 
 
-class FakeS3:
-    """Runs from `with` to its end, on a free port of loopback; any bucket exists.
+class FakeS3(LoopbackServer):
+    """Any bucket exists.
 
     Args:
         racing: check a condition, wait for others to do the same, then write.
@@ -110,23 +112,7 @@ class FakeS3:
 
             do_GET = do_HEAD = do_PUT = do_POST = handle_any  # noqa: N815 - names that http.server looks for
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> FakeS3:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler)
 
     def _answer(
         self, method: str, key: str, query: dict[str, list[str]], headers: dict[str, str], body: bytes

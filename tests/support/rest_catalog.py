@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Lock
 from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableRequest
+
+from tests.support.loopback_server import LoopbackServer
 
 _ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
@@ -25,8 +27,8 @@ _ENDPOINTS = (
 )
 
 
-class RestCatalogServer:
-    """The server, as a context manager.
+class RestCatalogServer(LoopbackServer):
+    """The server.
 
     Args:
         catalog: what it answers from.
@@ -71,21 +73,7 @@ class RestCatalogServer:
                 self.end_headers()
                 self.wfile.write(data)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def uri(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> RestCatalogServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler)
 
     def get(self, path: str) -> tuple[int, Any]:
         parts = path.strip("/").split("/")[1:]

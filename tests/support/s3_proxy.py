@@ -9,12 +9,14 @@ import http.client
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+
+from tests.support.loopback_server import LoopbackServer
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,8 @@ def cut_the_body(request: Request, forward: Forward) -> Answer:
     return Answer(got.status, [*got.headers, ("X-Cut", "yes")], got.body)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-    """The probe connects sixteen times at once."""
-
-
-class S3Proxy:
-    """Runs from `with` to its end, on a free port of loopback.
+class S3Proxy(LoopbackServer):
+    """Hands requests on, but for those that a rule names.
 
     Args:
         upstream: the URL of the server behind it.
@@ -182,13 +178,7 @@ class S3Proxy:
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815 - names that http.server looks for
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(Handler)
 
     def count(self, method: str, key: str) -> int:
         """Tell how many requests of a method came for keys that end in `key`."""
@@ -211,15 +201,6 @@ class S3Proxy:
             return Answer(got.status, got.getheaders(), got.read())
         finally:
             connection.close()
-
-    def __enter__(self) -> S3Proxy:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 def right_of(request: Request) -> str:

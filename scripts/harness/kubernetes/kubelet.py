@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from ..ports import LOOPBACK
 from ..processes import RealProcess
-from .server import CORE, NOT_NOW, STATUS_PATCH, KubernetesServer
+from .server import CORE, NOT_NOW, STATUS_PATCH, KubernetesServer, pod_path
 
 NODE = "here"
 LOOK_S = 0.25
@@ -54,7 +54,7 @@ class Pod:
     @property
     def path(self) -> str:
         """Where the API has it."""
-        return f"{CORE}/namespaces/{self.namespace}/pods/{self.name}"
+        return pod_path(self.namespace, self.name)
 
     @property
     def image(self) -> str:
@@ -283,7 +283,7 @@ class Kubelet:
 
     def _remove(self, found: dict[str, Any]) -> None:
         meta = found["metadata"]
-        path = f"{CORE}/namespaces/{meta['namespace']}/pods/{meta['name']}"
+        path = pod_path(meta["namespace"], meta["name"])
         self._api.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}})
 
     def _collect(self, owner: str) -> None:

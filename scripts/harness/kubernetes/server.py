@@ -29,6 +29,11 @@ STATUS_PATCH = "application/strategic-merge-patch+json"
 _DAY = datetime.timedelta(days=1)
 
 
+def pod_path(namespace: str, name: str) -> str:
+    """Give the address of a pod."""
+    return f"{CORE}/namespaces/{namespace}/pods/{name}"
+
+
 class KubernetesServer(Service):
     """The two programs, a certificate of their own, and a token for each user.
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from ..processes import RealProcess
 from .kubelet import LOOK_S
-from .server import ADMIN, CORE, NOT_NOW, KubernetesApi, KubernetesServer
+from .server import ADMIN, CORE, NOT_NOW, KubernetesApi, KubernetesServer, pod_path
 
 GROUP, VERSION, PLURAL = "sparkoperator.k8s.io", "v1beta2", "sparkapplications"
 DEFINITION = {
@@ -97,7 +97,7 @@ class SparkOperator:
         for pod in self._api.get(f"{CORE}/pods", labelSelector=LABEL)["items"]:
             meta = pod["metadata"]
             if (meta["namespace"], meta["labels"][LABEL]) not in known and "deletionTimestamp" not in meta:
-                self._api.delete(f"{CORE}/namespaces/{meta['namespace']}/pods/{meta['name']}")
+                self._api.delete(pod_path(meta["namespace"], meta["name"]))
 
     def _submit(self, application: dict[str, Any]) -> RealProcess:
         meta, spec = application["metadata"], application["spec"]
@@ -128,7 +128,7 @@ class SparkOperator:
         if code is None or submission.state in ("COMPLETED", "FAILED"):
             return
         pod = f"{meta['name']}-driver"
-        found = self._api.get(f"{CORE}/namespaces/{meta['namespace']}/pods/{pod}") if code == 0 else None
+        found = self._api.get(pod_path(meta["namespace"], pod)) if code == 0 else None
         state = PHASES.get(found["status"]["phase"], "SUBMITTED") if found is not None else "FAILED"
         if state == submission.state:
             return

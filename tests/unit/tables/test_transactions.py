@@ -43,7 +43,7 @@ class InRest(Iceberg):
 
     def new_sink(self, **options: Any) -> TableSink:
         table = IcebergTable(f"lake.sales.{self.name}", conn_id="rest", **options)
-        return TableSink(self.name, table, lambda _: {"type": "rest", "uri": self.server.uri})
+        return TableSink(self.name, table, lambda _: {"type": "rest", "uri": self.server.url})
 
 
 class Two:
