@@ -62,14 +62,14 @@ def labelled(hook: SparkSubmitHook, tokens: Iterable[str]) -> dict[str, str]:
 
 
 def phase_of(driver: str) -> str:
-    """Return the phase of a driver's pod; `NotFound` if it is not there.
+    """Return the phase of a driver's pod, whatever a sidecar does; `NotFound` if it is not there.
 
     Args:
         driver: namespace and pod.
     """
     namespace, _, name = driver.partition(":")
     pod = _unless_gone(_client().read_namespaced_pod, name, namespace)
-    return NOT_FOUND if pod is None else str(pod.status.phase or "Pending")
+    return NOT_FOUND if pod is None else _phase(pod)
 
 
 def end(driver: str, seen: Any = None) -> bool:
@@ -136,7 +136,9 @@ def drivers_container(pod: Any) -> str:
 
 
 def follow(hook: SparkSubmitHook) -> str | None:
-    """Wait for the end of a driver's pod, pass on the end of its log, and delete the pod if it has ended well.
+    """Wait for the end of a driver, pass on the end of its log, and delete its pod if it has ended well.
+
+    A sidecar that goes on after the driver is ended with the pod.
 
     Args:
         hook: points at the pod.
@@ -165,7 +167,7 @@ def _followed(hook: SparkSubmitHook) -> str | None:
             if pod is None:
                 log.info("Driver pod %s is not there any more", name)
                 return None
-            phase = str(pod.status.phase or "Pending")
+            phase = _phase(pod)
             if phase == "Unknown":
                 raise RuntimeError(f"the node of pod {name} does not say what became of it")
             unanswered_since = None
@@ -186,6 +188,8 @@ def _followed(hook: SparkSubmitHook) -> str | None:
         system_sleep(pause)
         pause = min(pause * 1.5, LONGEST_LOOK_S)
     cause = _pass_on_log(client, pod, name, namespace)
+    if phase != pod.status.phase:
+        _tidied(driver)  # else its sidecar runs for ever
     if phase == "Failed":
         raise RuntimeError(f"driver pod {name} failed ({_how_it_ended(pod)}){f': {cause}' if cause else ''}")
     _tidied(driver)
@@ -215,10 +219,24 @@ def _pass_on_log(client: Any, pod: Any, name: str, namespace: str) -> str:
         return output.cause({})
 
 
+def _drivers_states(pod: Any) -> list[Any]:
+    """Return what Kubernetes says of the driver's container; nothing before it knows it."""
+    main = drivers_container(pod)
+    return [each for each in pod.status.container_statuses or () if each.name == main and each.state]
+
+
+def _phase(pod: Any) -> str:
+    """Return the pod's phase; where a sidecar outlives the driver, how the driver has ended."""
+    phase = str(pod.status.phase or "Pending")
+    ended = [each.state.terminated for each in _drivers_states(pod) if each.state.terminated]
+    if phase == "Running" and ended:
+        return "Failed" if ended[0].exit_code else "Succeeded"
+    return phase
+
+
 def _why_it_waits(pod: Any) -> str:
     """Return why the driver does not start, if Kubernetes has such a reason; a sidecar's is none."""
-    main = drivers_container(pod)
-    own = [each for each in pod.status.container_statuses or () if each.name == main and each.state]
+    own = _drivers_states(pod)
     if any(each.state.running or each.state.terminated for each in own):
         return ""
     for each in (*own, *(pod.status.init_container_statuses or ())):

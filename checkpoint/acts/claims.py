@@ -203,14 +203,14 @@ class Claims(UseCase):
         """Take over the driver of another try, or fail it over; None where the try has to look again."""
         if isinstance(handover, DocumentError):
             gone: str | None = f"no application can start from its handover: {handover}"
-        elif request.drivers is None or not handover.durable:
-            gone = "the try before ended without acknowledging"
         elif handover.program is not None and (
             declined := acks.why_declined(self._files, request.stage, current.execution)
         ):
             gone = declined[1]  # its driver has ended well, so only the operator's check knows of the failure
         elif carry_over.was_cleared_since(handover, request.first_try):
             return self._fail_over(request, current, CLEARED_WHILE_IT_RAN, again=True)
+        elif request.drivers is None or not handover.durable:
+            gone = "the try before ended without acknowledging"
         else:
             gone = request.drivers.driver_loss_reason(handover)
             if gone is None:

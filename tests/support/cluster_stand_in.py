@@ -72,6 +72,8 @@ class ClusterStandIn(Serving):
     """The namespaces in which pods were searched."""
     sidecar: str | None = None
     """Which of two containers lacks its image: `main`, `sidecar` or `init`; None: a pod has one container."""
+    outlives: bool = False
+    """Whether a sidecar goes on when the driver has ended."""
     confs: dict[str, dict[str, str]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
 
@@ -116,18 +118,19 @@ class ClusterStandIn(Serving):
         state = self._look(name)
         if self.down or state is None or namespace != NAMESPACE:
             raise ApiException(500 if self.down else 404)
-        phase = "Pending" if self.waits is not None and state == "Running" else state
+        phase = "Pending" if self.waits is not None and state == "Running" else "Running" if self.outlives else state
 
         def container(name: str) -> Any:
             lacks = self.waits is not None and self.sidecar in (None, name)
             held = self.waits is not None and (self.sidecar, name) == ("init", "main")
+            over = SimpleNamespace(exit_code=int(state == "Failed"), reason=state) if state != "Running" else None
             waiting = SimpleNamespace(reason=self.waits or "ContainerCreating", message="no such image")
             return SimpleNamespace(
                 name="spark-kubernetes-driver" if name == "main" else name,
                 state=SimpleNamespace(
                     waiting=waiting if lacks else None,
-                    running=None if lacks or held else SimpleNamespace(),
-                    terminated=None,
+                    running=None if lacks or held or over else SimpleNamespace(),
+                    terminated=over if name == "main" else None,
                 ),
             )
 
@@ -177,6 +180,7 @@ class ClusterStandIn(Serving):
             self.changes -= 1
             raise ApiException(409)
         # A pod that has succeeded is tidied up.
+        self.outlives = False
         if self.states[name] == "RUNNING":
             self._kill(name)
 

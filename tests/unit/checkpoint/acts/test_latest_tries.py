@@ -135,6 +135,21 @@ def test_a_clear_by_a_person_is_a_new_attempt(world: World, tasks: Callable[[str
     world.audit("z", "a")
 
 
+def test_a_clear_while_it_runs_is_no_restart(world: World) -> None:
+    """semantics F4, F5: also where nobody can be asked about its driver; a retry is one."""
+    world.stages = BLOCKING
+    world.trigger("a")
+    routes = Task(world, "routes")
+    Task(world, "clean").run()
+    for answer, why in (
+        (routes.begin, None),
+        (routes.cleared, "routes: its task was cleared while its driver ran, so it runs again"),
+        (routes.retry, "routes: the try before ended without acknowledging"),
+    ):
+        expect(Submit, answer())
+        assert [each.detail for each in world.coordinator().head().history[-1:]] == ([why] if why else [])
+
+
 def test_a_clear_that_crashed_before_it_was_heard_is_heard_by_the_retry(
     world: World, tasks: Callable[[str], Task]
 ) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -424,6 +425,19 @@ def test_a_pod_whose_name_was_not_printed_and_that_cannot_be_deleted(
     task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
     assert "could not be deleted: ConnectionError: refused" in said.text
     assert "could not be read" not in said.text
+
+
+@ONLY_KUBERNETES
+@pytest.mark.parametrize("says", ["", r"stage routes failed.*exit code: 1"])
+def test_a_sidecar_outlives_the_driver(job: Job, cluster: ClusterStandIn, says: str) -> None:
+    """The driver's own container tells its end, and its pod is deleted with the sidecar."""
+    job.trigger(RUN)
+    cluster.sidecar, cluster.outlives = "sidecar", True
+    cluster.act = lambda _driver, conf, looks: "RUNNING" if looks == 0 else "FAILED" if says else acknowledge(job, conf)
+    task = stage(job, cluster)
+    with pytest.raises(StageFailedError, match=says) if says else nullcontext():
+        task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+    assert not cluster.outlives
 
 
 @ONLY_KUBERNETES
