@@ -182,10 +182,19 @@ def metrics() -> str:
 
 
 def matrix(kind: str) -> str:
-    """Write the table of the combinations of versions that `make matrix` runs: `airflow`, `drivers` or `connect`."""
+    """Write the table of the combinations of versions that `make matrix` runs.
+
+    Args:
+        kind: `airflow`, `drivers`, `connect` or `iceberg`.
+    """
     from tests.matrix import cells  # they are the tests', and name what is installed for them
 
-    tables = {"airflow": cells.airflow_table, "drivers": cells.driver_table, "connect": cells.connect_table}
+    tables = {
+        "airflow": cells.airflow_table,
+        "drivers": cells.driver_table,
+        "connect": cells.connect_table,
+        "iceberg": cells.iceberg_table,
+    }
     return tables[kind]() + "\n"
 
 

@@ -56,6 +56,8 @@ class IcebergCell:
         return f"iceberg-spark-{self.pyspark}-python-{self.python}"
 
 
+ICEBERG = "1.12.0"
+"""The version of Iceberg's runtime, as of bench/measuring/table_formats.py."""
 ICEBERGS = (IcebergCell("4.1.4", "3.11"),)
 """In 2026 Iceberg had no runtime for the Spark that this project locks."""
 
@@ -155,3 +157,9 @@ def connect_table() -> str:
         for cell in CONNECTS
     )
     return head + "".join(rows)
+
+
+def iceberg_table() -> str:
+    """Write what the page says of Iceberg's runtime."""
+    head = "| row | PySpark | Python | Iceberg's runtime |\n|---|---|---|---|\n"
+    return head + "".join(f"| `{cell.name}` | {cell.pyspark} | {cell.python} | {ICEBERG} |\n" for cell in ICEBERGS)

@@ -22,7 +22,7 @@ from bench.measuring.table_formats import EXCLUDES, PACKAGES
 from scripts.harness.postgres_server import USER, PostgresServer
 from scripts.maven_jars import JarSet
 from scripts.postgres_jar import postgres_jar
-from tests.matrix.cells import IcebergCell
+from tests.matrix.cells import ICEBERG, IcebergCell
 from tests.matrix.environments import programs_of
 from tests.matrix.submitter import Submitter, said
 from tests.real.spark.pipeline import Pipeline
@@ -92,6 +92,7 @@ class Lake:
 
 def check(cell: IcebergCell, folder: Path) -> None:
     """Make a cell's environment and run epochs in it: dead, failed, overtaken, and whole."""
+    assert any(each.endswith(f":{ICEBERG}") for each in PACKAGES), "what the page says"
     programs = programs_of(cell.name, cell.python, (f"pyspark=={cell.pyspark}",))
     with PostgresServer(for_java=True) as server:
         lake = Lake(Submitter(programs, folder), server, folder)
@@ -122,6 +123,8 @@ def check(cell: IcebergCell, folder: Path) -> None:
             lake.deliver()
         except CallbackError as error:
             assert f"main has moved from snapshot {base} to" in str(error), error
+        else:
+            raise AssertionError("what others have committed to main was overwritten")
         lake.catalog.load_table("sales.orders").manage_snapshots().set_current_snapshot(base).commit()
         lake.deliver()
         expected = {3: "seen again", 4: "epoch 3", 102: "others"}
