@@ -11,12 +11,14 @@ from pathlib import Path
 
 from .setup.base import CACHE, SetupError, only_one, say
 from .setup.checksums import check_jars, jar_sums
+from .setup.downloads import fetch
 from .setup.java import ensure_java
 from .setup.venv import ensure_venv
 
 HADOOP = "3.5.0"
 """The version of Hadoop in the wheel of PySpark; parts of Hadoop that join it must be of the same one."""
 
+_CENTRAL = "https://repo1.maven.org/maven2"
 _NOTHING_TO_DO = "print('resolved')\n"
 
 
@@ -30,6 +32,8 @@ class JarSet:
     """What to give to `spark-submit --packages`."""
     excludes: tuple[str, ...]
     """What to give to `--exclude-packages`."""
+    classified: tuple[str, ...] = ()
+    """Paths in Maven Central of jars with a classifier, which `--packages` cannot name."""
 
     @property
     def _folder(self) -> Path:
@@ -51,13 +55,17 @@ class JarSet:
                 found = self._recorded() or self._resolve()
         return found
 
+    @property
+    def _named(self) -> list[str]:
+        return [*self.packages, *self.excludes, *self.classified]
+
     def _recorded(self) -> list[Path] | None:
         try:
             record = json.loads(self._record.read_text())
         except FileNotFoundError:
             return None
         jars = [self._folder / "jars" / name for name in record["jars"]]
-        if record["packages"] != [*self.packages, *self.excludes] or not all(jar.is_file() for jar in jars):
+        if record["packages"] != self._named or not all(jar.is_file() for jar in jars):
             return None
         if record.get("checked") != jar_sums():
             check_jars(self.name, jars)
@@ -67,7 +75,7 @@ class JarSet:
     def _note(self, jars: list[Path]) -> None:
         """Write down which jars there are, and that they were checked; by a new file, as caches may share this one."""
         record = {
-            "packages": [*self.packages, *self.excludes],
+            "packages": self._named,
             "jars": [jar.name for jar in jars],
             "checked": jar_sums(),
         }
@@ -105,6 +113,9 @@ class JarSet:
                 f" {next(reasons, '').strip() or f'status {done.returncode}'}."
                 " Check that Maven Central can be reached, then type: make setup"
             )
+        for path in self.classified:
+            jars.append(self._folder / "jars" / Path(path).name)
+            fetch(f"{_CENTRAL}/{path}", jars[-1])
         check_jars(self.name, jars)
         self._note(jars)
         return jars

@@ -34,16 +34,25 @@ def download(name: str) -> Path:
     if not found:
         raise SetupError(f"no archive of {name} is pinned for {here} in scripts/setup/pinned/downloads.txt")
     ((digest, url),) = found
-    say(f"fetching {url}")
     path = CACHE / f"{name}.part"
+    fetch(url, path)
+    if (content := sha256_of(path)) != digest:
+        path.unlink()
+        raise SetupError(f"{url} is not the pinned archive: expected sha256 {digest}, found {content}. Do not use it")
+    return path
+
+
+def fetch(url: str, path: Path) -> None:
+    """Fetch a file, whose content the caller checks.
+
+    Raises:
+        SetupError: it cannot be fetched.
+    """
+    say(f"fetching {url}")
     try:
-        # The address is one of the file above.
+        # The address is one of this project's own files.
         with urllib.request.urlopen(url, timeout=_SECONDS) as answer, path.open("wb") as file:  # noqa: S310
             shutil.copyfileobj(answer, file)
     except (urllib.error.URLError, OSError) as error:
         path.unlink(missing_ok=True)
         raise SetupError(f"{url} cannot be fetched: {error}") from error
-    if (content := sha256_of(path)) != digest:
-        path.unlink()
-        raise SetupError(f"{url} is not the pinned archive: expected sha256 {digest}, found {content}. Do not use it")
-    return path

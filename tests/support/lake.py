@@ -200,8 +200,11 @@ class Iceberg(Place):
         return self.catalog.load_table("sales.orders")
 
     def create(self) -> None:
+        self.create_in("sales.orders")
+
+    def create_in(self, name: Any, location: str | None = None) -> None:
         by = [PartitionField(2, 1000, IdentityTransform(), "route")] if self.partitioned else []
-        self.catalog.create_table("sales.orders", _ICEBERG, partition_spec=PartitionSpec(*by))
+        self.catalog.create_table(name, _ICEBERG, location, PartitionSpec(*by))
 
     def new_sink(self, **options: Any) -> TableSink:
         settings = {"type": "sql", **self.properties}

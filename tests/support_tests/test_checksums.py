@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts import azure_jars, gcs_jars, maven_jars, s3a_jars, sbom, yarn_jars
+from scripts.harness import rest_catalog_server
 from scripts.setup import checksums, downloads, gcsserver, go_programs, java, kubernetes, receivers, s3server, uv
 from scripts.setup.base import SetupError
 
@@ -60,12 +61,11 @@ def test_a_cache_that_shares_its_record_is_not_written_into(jars: maven_jars.Jar
 
 def test_every_jar_of_the_sets_is_written_down() -> None:
     names = checksums._written_down()
-    for jar_set in (s3a_jars._S3A, gcs_jars._GCS, azure_jars._AZURE, yarn_jars._YARN):
-        for package in jar_set.packages:
-            group, artifact, version = package.split(":")
-            assert f"{jar_set.name}/{group}_{artifact}-{version}.jar" in names, (
-                "type: python -m scripts.setup.checksums"
-            )
+    for jar_set in (s3a_jars._S3A, gcs_jars._GCS, azure_jars._AZURE, yarn_jars._YARN, rest_catalog_server.JARS):
+        packages = [each.split(":") for each in jar_set.packages]
+        jars = [f"{group}_{artifact}-{version}.jar" for group, artifact, version in packages]
+        for jar in (*jars, *(Path(each).name for each in jar_set.classified)):
+            assert f"{jar_set.name}/{jar}" in names, "type: python -m scripts.setup.checksums"
 
 
 @pytest.mark.parametrize(

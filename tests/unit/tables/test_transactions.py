@@ -12,70 +12,16 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
 
 from airflow_cairn.checkpoint.documents.staged_tables import Mode
-from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
-from airflow_cairn.tables.declared import IcebergTable
-from airflow_cairn.tables.sink import TableSink
 from tests.support.errors import raises_code
-from tests.support.lake import Iceberg, notice, rows_of
+from tests.support.lake import rows_of
 from tests.support.rest_catalog import RestCatalogServer
-
-SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "route", StringType()))
-BOTH = "/v1/transactions/commit"
-
-
-class InRest(Iceberg):
-    """A table in the REST catalog."""
-
-    def __init__(self, folder: Path, server: RestCatalogServer, name: str) -> None:
-        self.server, self.name, self.catalog = server, name, server.catalog
-        super(Iceberg, self).__init__(folder, f"file://{folder}/lake")
-
-    @property
-    def table(self) -> Any:
-        return self.catalog.load_table(("sales", self.name))
-
-    def create(self) -> None:
-        self.catalog.create_table(("sales", self.name), SCHEMA)
-
-    def new_sink(self, **options: Any) -> TableSink:
-        table = IcebergTable(f"lake.sales.{self.name}", conn_id="rest", **options)
-        return TableSink(self.name, table, lambda _: {"type": "rest", "uri": self.server.url})
-
-
-class Two:
-    """Two tables that a job writes."""
-
-    def __init__(self, folder: Path, server: RestCatalogServer) -> None:
-        self.server = server
-        self.places = [InRest(folder, server, name) for name in ("orders", "returns")]
-
-    def sinks(self) -> list[TableSink]:
-        made = [each.new_sink() for each in self.places]
-        for each in made:
-            each.beside = tuple(other for other in made if other is not each)
-        return made
-
-    def stage(self, checkpoint: int, *ids: int, **way: Any) -> CheckpointNotice:
-        staged = (each.stage(each.trigger(checkpoint), "good", *ids, **way) for each in self.places)
-        waiting = frozenset(each.sink.name for each in self.places)
-        return replace(notice(*staged, checkpoint=checkpoint), waiting=waiting)
-
-    def tell(self, told: CheckpointNotice) -> None:
-        """Do what `deliver` does, which goes on after a failure."""
-        for sink in self.sinks():
-            sink.notify_checkpoint_complete(told)
-            told = replace(told, waiting=told.waiting - {sink.name})
-
-    def rows(self) -> list[list[int]]:
-        return [each.rows() for each in self.places]
+from tests.support.rest_tables import BOTH, Two
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[Two]:
+def two(tmp_path: Path) -> Iterator[Two[RestCatalogServer]]:
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
     catalog.create_namespace("sales")
     with RestCatalogServer(catalog) as server:
@@ -100,7 +46,9 @@ def losing() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.APPEND, Mode.UPSERT])
 @pytest.mark.parametrize("what", ["nothing", "never", "lost", "two", "foreign", "expiry", "half"])
-def test_both_advance_by_one_request(two: Two, monkeypatch: pytest.MonkeyPatch, mode: Mode, what: str) -> None:
+def test_both_advance_by_one_request(
+    two: Two[RestCatalogServer], monkeypatch: pytest.MonkeyPatch, mode: Mode, what: str
+) -> None:
     way: dict[str, Any] = {"mode": mode, "key": ("id",)} if mode is Mode.UPSERT else {"mode": mode}
     told = two.stage(3, 1, 2, **way)
     orders = two.places[0]
@@ -141,7 +89,7 @@ def test_both_advance_by_one_request(two: Two, monkeypatch: pytest.MonkeyPatch, 
         assert {path for path in each.staged() if f"/{each.name}/" in path} <= each.named()
 
 
-def test_one_after_another_where_they_cannot_go_together(two: Two) -> None:
+def test_one_after_another_where_they_cannot_go_together(two: Two[RestCatalogServer]) -> None:
     """No transactions; an earlier notice of the other waits; its rows do not fit: then each tells by its own notice."""
     two.server.endpoints = two.server.endpoints[:-1]
     two.tell(two.stage(3, 1))
@@ -166,7 +114,7 @@ def test_one_after_another_where_they_cannot_go_together(two: Two) -> None:
         assert two.rows() == [[1, 2, 3], [1, 2, 3]]
 
 
-def test_a_table_that_others_write_all_the_time_holds_no_other_up(two: Two) -> None:
+def test_a_table_that_others_write_all_the_time_holds_no_other_up(two: Two[RestCatalogServer]) -> None:
     told = two.stage(3, 1)
 
     def busy(path: str) -> None:
