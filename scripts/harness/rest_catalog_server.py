@@ -65,7 +65,12 @@ class RestCatalog(Service):
         """
         of_spark = Path(pyspark.__file__).parent / "jars" / "*"
         classes = ":".join(map(str, [*JARS.jars(), postgres_jar(), of_spark]))
-        java: list[str | Path] = [ensure_java() / "bin" / "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        java: list[str | Path] = [
+            ensure_java() / "bin" / "java",
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+        ]
         env = {
             **os.environ,
             "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
