@@ -2,15 +2,15 @@
 
 Three committers guarantee this. The classic `FileOutputCommitter` with algorithm version 1 moves all files when the job
 commits. The magic committer of s3a uploads in place and makes the files visible when the job commits. Google Cloud
-Storage, and Azure without a hierarchical namespace, rename no folder in one step; on both clouds Hadoop's manifest
-committer commits a task by the rename of one file, the list of its files, and moves those when the job commits.
-Version 2 of the classic one publishes task by task: a task that dies meanwhile leaves files that a listing shows. It is
-refused.
+Storage, and Azure without a hierarchical namespace, cannot rename a folder in one step. So on both clouds Hadoop's
+manifest committer writes a list of each task's files, commits the task by renaming that list, and moves the files when
+the job commits. Version 2 of the classic committer is refused: it publishes a task's files when the task commits, so a
+task that dies meanwhile leaves files that a listing shows.
 
 Each of Cairn's writes chooses its committer; nothing has to be set at submit (measured on Spark 4). The committers are
 options of the write. Spark takes the commit protocol, and how it writes timestamps and dates, from the session alone,
-so these are set during the write. A user's own writes keep their settings, but for those that run in the same session
-at the same time. A DataFrame cannot be written in another session than its own.
+so these are set during the write. A user's own write has them too if it runs in the same session at the same time,
+because a DataFrame can only be written in its own session. All other writes of the user keep their settings.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _MANIFEST_FACTORY = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.M
 _AZURE_FACTORY = "org.apache.hadoop.fs.azurebfs.commit.AzureManifestCommitterFactory"
 
 _FORMAT = {
-    # Spark's default, INT96, is nanoseconds to plain readers, which show the year 9999 as 1816. Spark reads both.
+    # Other readers take Spark's default, INT96, for nanoseconds, and show the year 9999 as 1816. Spark reads both.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # LEGACY writes days of the Julian calendar, whose dates before 1582 only Spark reads correctly. EXCEPTION, the
-    # default of Spark 3, refuses such dates.
+    # LEGACY writes dates before 1582 by the Julian calendar, and only Spark reads those correctly. EXCEPTION, the
+    # default of Spark 3, refuses them.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
-"""Session settings by which Spark writes values that every reader takes as Spark does (semantics W12)."""
+"""Session settings with which Spark writes values that other readers read as Spark does (semantics W12)."""
 
 _LOADER = "org.apache.spark.util.Utils"
 
@@ -94,7 +94,7 @@ MANIFEST = {
     )
     for scheme, factory in (("gs", _MANIFEST_FACTORY), ("abfs", _AZURE_FACTORY), ("abfss", _AZURE_FACTORY))
 }
-"""By the scheme of the URLs; Azure's factory compares tags, where a rename has lost its answer."""
+"""By the scheme of the URLs. Where the answer to a rename is lost, Azure's factory compares tags."""
 
 
 def choose(spark: SparkSession, url: str) -> Committer:
@@ -136,7 +136,7 @@ _CURES = {
     ),
     MANIFEST["gs"].signs: ("manifest", f"no other factory is set for the storage's scheme ({FACTORY}…)"),
 }
-"""By signature, a committer's name and what to check if another one wrote."""
+"""By `Committer.signs`: the committer's name, and what to check if another one has written."""
 
 
 @dataclass(slots=True)
@@ -229,12 +229,12 @@ _PROVIDERS = (
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
-"""The places where s3a looks for credentials. Executors on other machines do not have the driver's environment: Spark
-copies the keys from there into the Hadoop conf that it sends them, and the middle two places read them there
-(measured).
+"""The places where s3a looks for credentials, in order. Executors on other machines do not have the driver's
+environment: Spark copies the keys from it into the Hadoop conf that it sends them, where the second and the third find
+them (measured).
 
-The first has its name from the AWS SDK 1, as it is submitted to a Spark whose Hadoop is not known here: Hadoop 3.3
-(Spark 3.5) has only that SDK, and later ones take the name for the class of SDK 2 (measured on Hadoop 3.3.4 and
+The first is named as in AWS SDK 1, because the Hadoop of the Spark that gets this conf is not known here: Hadoop 3.3
+(Spark 3.5) has only that SDK, and later versions take the name for the class of SDK 2 (measured on Hadoop 3.3.4 and
 3.5.0)."""
 
 
@@ -246,11 +246,11 @@ def s3a_conf(s3: S3Options | None = None, bucket: str = "") -> dict[str, str]:
     """Build the conf by which a submitted application reaches S3, without credentials.
 
     Each JVM finds the credentials itself: in its environment, or else by its container's or instance's role. An
-    author's own conf should override this, for clusters with another way (web identity).
+    author's own conf should override this, for clusters that get credentials in another way (web identity).
 
     Args:
         s3: access to S3; a server other than AWS is addressed by path.
-        bucket: the storage's; only requests to it have the headers that it asks for. Empty: all requests have them.
+        bucket: the storage's; requests to it alone have the headers that it asks for. Empty: all requests have them.
     """
     s3 = s3 or S3Options()
     hadoop = {"aws.credentials.provider": ",".join(_PROVIDERS)}
@@ -280,7 +280,7 @@ _IN_BYTES = {
     "fs.gs.outputstream.buffer.size": str(8 << 20),
     "fs.gs.rewrite.max.chunk.size": str(512 << 20),
 }
-"""Hadoop 3.5 writes these defaults of its own as `64m`, and Google's connector reads bytes alone (2.2.28, 4.0.4)."""
+"""Hadoop 3.5 gives these defaults as texts such as `64m`, and Google's connector reads numbers alone (2.2.28, 4.0.4)."""
 
 
 def gcs_conf(gcs: GcsOptions | None = None) -> dict[str, str]:
@@ -302,7 +302,7 @@ def gcs_conf(gcs: GcsOptions | None = None) -> dict[str, str]:
         if gcs.endpoint_url.startswith("http://"):
             hadoop |= {
                 "fs.gs.auth.type": "UNAUTHENTICATED",
-                # The same to Google's connector 2.2, which would ask the metadata server of the machine.
+                # The same for Google's connector 2.2, which else would ask the machine's metadata server.
                 "fs.gs.auth.service.account.enable": "false",
                 "fs.gs.auth.null.enable": "true",
                 "fs.gs.project.id": "emulated",
@@ -329,7 +329,7 @@ def azure_conf(azure: AzureOptions | None, host: str) -> dict[str, str]:
         azure: access to the store; an endpoint is an emulator, whose public key is no secret.
         host: the account's, as in the storage's URI.
     """
-    # Hadoop 3.5 counts requests in a thread for each client, and its JVM does not end before these do (measured).
+    # Hadoop 3.5 counts requests in a thread for each client, and the JVM does not end while one runs (measured).
     hadoop = {"metrics.collection.enabled": "false"}
     if azure is not None and azure.endpoint_url:
         hadoop |= {
@@ -339,7 +339,7 @@ def azure_conf(azure: AzureOptions | None, host: str) -> dict[str, str]:
             "account.hns.enabled": "false",
             "always.use.https": "false",
             "fns.account.service.type": "BLOB",
-            "networking.library": "JDK_HTTP_URL_CONNECTION",  # the other one takes TLS alone (Hadoop 3.5: measured)
+            "networking.library": "JDK_HTTP_URL_CONNECTION",  # the other library needs TLS (Hadoop 3.5: measured)
         }
     else:
         hadoop |= {f"account.auth.type.{host}": "OAuth"}
@@ -355,7 +355,7 @@ def _refuse_version_2(spark: SparkSession) -> None:
     found = conf_of(spark, ALGORITHM, f"spark.hadoop.{ALGORITHM}")
     places = {f"the session's {key}": value for key, value in found.items()}
     if not is_remote(spark):
-        # A client cannot read its server's Hadoop conf; there the option of the write alone prevents version 2.
+        # A client cannot read its server's Hadoop conf; there only the write's own option prevents version 2.
         places[f"Hadoop's {ALGORITHM}"] = spark._jsc.hadoopConfiguration().get(ALGORITHM)
     for where, value in places.items():
         if (value or "").strip() == "2":

@@ -4,15 +4,15 @@ Nothing of Cairn runs on executors. So the driver sends each executor one task, 
 (`python_daemons`). The task finds its executor above its own daemon, and ends the daemons below that executor whose
 session is closed. Spark names the session in each daemon's environment.
 
-**How often.** The driver does not know whether a session has used Python, and a job costs a second or so. After a job
-that found nothing to end, the next one waits for twice as many closed sessions, at most `MAX_PATIENCE`; after a job
-that found something, it waits for one.
+**How often.** A job costs about a second, and the driver does not know which sessions have used Python. After a job
+that ended nothing, the next one waits until twice as many sessions have closed, at most `MAX_PATIENCE`; after a job
+that ended something, until one has.
 
-**Who can race.** A session that opens during the job: it was not closed when the driver looked, and a closed session
-never opens again. So no daemon of an open session is ended. An executor that ends: its daemons end with it. An executor
-that starts: it has no daemons of closed sessions.
+**Who can race.** A session may open during the job: it is not among the closed ones, because a closed session never
+opens again. So no daemon of an open session is ended. An executor may end: its daemons end with it. An executor may
+start: it has no daemons of closed sessions.
 
-The tasks run in the driver's own Python daemon, one on each executor, which stays.
+On each executor the tasks themselves run in a Python daemon of the driver's own session, which no job ends.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 BOUND_S = 20.0
-"""Seconds for the whole job, in which the driver renews no lease. Then it is cancelled: other sessions keep executors
-busy."""
+"""Seconds after which the job is cancelled, because other sessions keep executors busy: while it runs, the driver
+renews no lease."""
 MAX_PATIENCE = 16
-"""Most closed sessions for which a job waits. An executor may keep as many daemons where Python is used rarely."""
+"""Maximum number of closed sessions for which a job waits. Where Python is used rarely, as many daemons may stay."""
 MAX_FAILURES = 3
-"""After this many failed jobs no other is tried: for instance, the executors cannot run the driver's Python."""
+"""Number of failed jobs after which none is tried: the executors may be unable to run the driver's Python."""
 _GROUP = "cairn-ends-python-daemons"
 
 
@@ -56,12 +56,12 @@ class ExecutorDaemons:
         self._ended: frozenset[str] = frozenset()
         """The sessions that were closed at the last job."""
         self._busy = False
-        """True if the last job was cancelled."""
+        """Whether the last job was cancelled, because executors were busy."""
 
     def end(self, closed: Collection[str]) -> None:
-        """Ask each executor, best effort, once enough sessions have closed since the last job.
+        """End the daemons on the executors that answer in time, once enough sessions have closed since the last job.
 
-        Nothing in local mode, where the driver sees all processes itself.
+        Does nothing in local mode, where the driver sees all processes itself.
 
         Args:
             closed: the server's ids of the closed sessions.
@@ -90,7 +90,7 @@ class ExecutorDaemons:
         log.info("Ended %d Python processes of closed sessions on %d of %d executors", ended, reached, len(executors))
 
     def _note(self, closed: frozenset[str], ended: int, reached: int, executors: int) -> None:
-        # Where Python has no daemons, no executor answers. A busy executor has not been asked, and soon will be.
+        # If no executor answers, Python has no daemons there. If only some answer, the busy others are asked soon.
         found_nothing = ended == 0 and reached in (0, executors)
         self._patience = min(2 * self._patience, MAX_PATIENCE) if found_nothing else 1
         self._ended = closed

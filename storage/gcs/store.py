@@ -1,8 +1,9 @@
 """Google Cloud Storage as an object store, through its JSON API.
 
-An object's generation is its tag: a number that the service gives to each content of a name, never twice. Conditional
-writes are uploads with `ifGenerationMatch`, one request each, with the write id as custom metadata. `network/` repeats
-requests and settles outcomes. This module never makes, changes or lists buckets.
+An object's tag is its generation: a number that the service gives to each new content of a name, and never again. A
+conditional write is one request, an upload with `ifGenerationMatch` and with the write id as custom metadata.
+`network/` repeats requests, and finds out whether a write has landed whose answer was lost. This module never makes,
+changes or lists buckets.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class GcsStore(HttpStore[GcsOptions]):
         )
         generation = answer.headers.get("X-Goog-Generation")
         if generation is None:
-            with answer:  # which gives the connection back
+            with answer:  # gives the connection back
                 raise UnsupportedStorageError(
                     "the store names no generation of an object, by which changes are told. Use another gateway",
                     store=self.describe(),
@@ -57,7 +58,7 @@ class GcsStore(HttpStore[GcsOptions]):
         return content_of(answer, generation)
 
     def _send_object(self, key: str, source: IO[bytes], write_id: str, expected_etag: str | None) -> str:
-        # From the first byte: an earlier request may have sent half of the data.
+        # Made anew for each request, from the first byte: an earlier one may have read half of the data.
         body = _Framed({"name": self._full(key), "metadata": {WRITE_ID: write_id}}, source)
         condition = {"uploadType": "multipart", "ifGenerationMatch": expected_etag or "0"}
         answer = self._send("POST", f"/upload{self._objects}", condition, {"Content-Type": body.kind}, body)
@@ -82,7 +83,7 @@ class GcsStore(HttpStore[GcsOptions]):
         return self._send("GET", self._objects, {"prefix": self._prefix, "maxResults": "1"})
 
     def _copy_on_server(self, source: Any, source_key: str, key: str, etag: str) -> bool:
-        """Copy by rewrites, each of which the service may end early; the copy's CRC32C must be the source's."""
+        """Copy by a rewrite, which may take the service several requests; the copy's CRC32C must be the source's."""
         if source._options != self._options:
             return False
         path = f"{source._object(source_key)}/rewriteTo{self._object(key).removeprefix('/storage/v1')}"
@@ -96,7 +97,7 @@ class GcsStore(HttpStore[GcsOptions]):
                 except Refused as fault:
                     if fault.status in (404, 412) or fault.transient:
                         raise
-                    return {}  # reading and writing tells why
+                    return {}  # the copy goes through this process then, which tells why
                 found = answer.document()
             return dict(found["resource"])
 
@@ -188,13 +189,13 @@ class _Framed:
 
 
 def _moment_ms(text: str) -> int:
-    """Read a moment such as `2026-01-31T12:00:00.25Z`; Python 3.10 reads no `Z`, and not any number of digits."""
+    """Read a moment such as `2026-01-31T12:00:00.25Z`; Python 3.10 takes neither the `Z` nor two digits of a second."""
     second = datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
     return int(second.timestamp()) * 1000 + int(float(f"0{text[19:].rstrip('Z')}") * 1000)
 
 
 def _read_rules(found: Sequence[dict[str, Any]], root: str) -> Iterator[LifecycleRule]:
-    """Read the rules that delete. One to a colder class does no harm: reads from it need no restore."""
+    """Read the rules that delete. A rule that moves to a colder class does no harm: reads from it need no restore."""
     for number, rule in enumerate(found, start=1):
         condition = rule.get("condition", {})
         if rule.get("action", {}).get("type") != "Delete":
