@@ -1,4 +1,8 @@
-"""A machine's Spark: where it is, and the site's defaults. Looks where `spark-submit` looks."""
+"""A machine's Spark, found where `spark-submit` finds it: its home, and the site's defaults.
+
+Also what a task needs of the Spark provider's hook to follow or end a driver on a cluster that another process has
+submitted.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ class SparkSite:
 
     @cached_property
     def conf(self) -> dict[str, str]:
-        """The conf of its properties file, else of the defaults."""
+        """The conf in the given properties file, or else in the first `spark-defaults.conf`; empty if there is none."""
         if self.properties_file:
             return properties(Path(self.properties_file))
         folder = self.environ.get("SPARK_CONF_DIR")
@@ -71,14 +75,14 @@ def _plain(text: str) -> str:
     return _ESCAPED.sub(of, text)
 
 
-# Finds and ends drivers that run on a cluster, by their ids, as the Spark provider's hook knows them.
+# Drivers on a cluster, by their ids, as the Spark provider's hook knows them.
 
 
 TOKEN_LABEL = "airflow-cairn-token"
-"""The label on Kubernetes of a driver's pod, and of a SparkApplication, with the token of its execution."""
+"""On Kubernetes, the label of a driver's pod, or of a SparkApplication, that holds the token of its execution."""
 
 NOT_FOUND = "NotFound"
-"""The provider's name on Kubernetes for the state of a driver that the cluster does not know."""
+"""The state of a driver that the cluster does not know: the provider's word on Kubernetes, Cairn's on all clusters."""
 
 
 def is_tracked(hook: SparkSubmitHook) -> bool:
@@ -99,7 +103,7 @@ def point_at(hook: SparkSubmitHook, driver: str) -> None:
 
     Args:
         hook: the provider's hook.
-        driver: the driver's id, as the provider's operator keeps it: for Kubernetes namespace and pod.
+        driver: the driver's id, as the provider's operator keeps it: on Kubernetes `namespace:pod`.
     """
     if hook._should_track_driver_status:
         hook._driver_id = driver

@@ -1,13 +1,13 @@
 """The acknowledgement in the name of a program that knows nothing of Cairn, once it has ended well (A1, A2, A5).
 
 Order: ask whether the execution still counts, list each output once, check that its write was committed, describe the
-files, write the marker; then the head judges. Nothing of it needs the process that submitted: the handover names the
-outputs, the execution's token their folder. So a try that took over a driver acknowledges as the first one would have,
-and two that do it at once write one marker with the same files.
+files, write the marker; then the head judges. None of this needs the process that submitted: the handover names the
+outputs, and the execution's token names their folder. So a try that has taken over a driver acknowledges as the first
+try would have. If two tries acknowledge at once, they write one marker, with the same files.
 
-A crash before the marker leaves files to which nothing refers. The next try finds no acknowledgement, and either the
-driver, or that the driver has ended well, and acknowledges; or it fails over. A crash after the marker leaves a valid
-acknowledgement (A6). A program that was replaced writes below a folder that no later attempt looks into.
+A crash before the marker leaves files to which nothing refers. The next try finds no acknowledgement: it waits for the
+driver if that still runs, acknowledges if the driver has ended well, and fails over otherwise. A crash after the marker
+leaves a valid acknowledgement (A6). A program that was replaced writes into a folder that no later attempt reads.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def acknowledge(coordinator: Coordinator, handover: Handover, program: Program) 
     """
     standing = coordinator.standing(handover)
     if standing.completed is not None:
-        return  # the caller asks whether with this execution
+        return  # the caller asks whether this execution is part of it
     paused = standing.ended is not None and standing.ended.paused
     if not standing.may_count and not paused:
         raise replaced(handover, standing.over)
@@ -69,7 +69,7 @@ def acknowledge(coordinator: Coordinator, handover: Handover, program: Program) 
     carried.forget(CHECKS)
     for declared in program.outputs:
         if declared.kind in _STATES:
-            # A state may have become raw files, or rows again; there is one of a name.
+            # A state has one form at a time: the restored one may hold rows and the new one raw files, or vice versa.
             for kind in _STATES:
                 carried.outputs.pop(f"{kind}.{declared.name}", None)
     written = {declared.id: _written(writer, coordinator, declared) for declared in program.outputs}

@@ -100,7 +100,7 @@ class Moment(Argument):
 class SliceStart(Moment):
     """The first moment of the epoch's slice.
 
-    If older epochs have to be read again, the oldest one's.
+    If the epoch has to read older epochs again, the first moment of the oldest.
 
     Args:
         format: as for `datetime.strftime`, such as `"%Y-%m-%d"`; None: ISO 8601 with offset.
@@ -117,7 +117,7 @@ class SliceEnd(Moment):
 @refuses_unknown
 @dataclass(frozen=True)
 class SliceFiles(Argument):
-    """The files that a `FileSource` has fixed for the epoch, as URLs of Spark.
+    """The files that a `FileSource` has fixed for the epoch, as URLs that Spark reads.
 
     Args:
         source: the source's name.
@@ -263,7 +263,8 @@ class Output(_Written):
         name: the exchange's name, for stages that write several.
         format: of the files: `parquet`, `orc`, `avro`, `csv`, `json`, or `raw` for files that are not read as rows.
         options: options by which Spark reads that format, such as `{"header": "true"}`.
-        success_file: whether the write is committed only with a file `_SUCCESS`, as Spark's are. None: unless raw.
+        success_file: whether the write ends with a file `_SUCCESS`, as Spark's do: without it, it is not committed.
+            None: yes, unless the format is `raw`.
     """
 
     kind: ClassVar[str] = "exchange"
@@ -310,7 +311,7 @@ def marked(value: Any, places: list[Argument]) -> Any:
 
     Args:
         value: the argument.
-        places: gets what the marks stand for; `mark` makes the same ones of it.
+        places: gets what the marks stand for, in their order; `mark(number, place)` makes the same mark again.
     """
     if isinstance(value, Argument):
         places.append(value)
@@ -323,7 +324,7 @@ def marked(value: Any, places: list[Argument]) -> Any:
 
 
 def mark(number: int, place: Argument) -> str:
-    """Return the text that stands for a place until it is known; it ends so that no name of a template does."""
+    """Return the text that stands for a place until it is known; it ends unlike a template file's name."""
     shown = (
         part if isinstance(part, str) else f"{type(part).__name__}({getattr(part, 'name', None) or ''})"
         for part in _parts(place)
@@ -354,7 +355,7 @@ def unmarked(value: Any, texts: Mapping[str, str]) -> Any:
 
 
 def program_of(arguments: object, task: str) -> Program | None:
-    """Return what a program writes by its arguments; None if no place or value is in them: the driver acknowledges.
+    """Return what a program writes, as its arguments say; None if they hold no place or value: the driver acknowledges.
 
     Args:
         arguments: the application's arguments.

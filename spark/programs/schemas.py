@@ -1,7 +1,7 @@
-"""Columns of Parquet files without Spark: out of a footer, and into a file without rows.
+"""Reads the columns of a Parquet file from its footer, and writes a file of given columns without rows, without Spark.
 
-Spark keeps its own schema in each footer. Where another writer made the file, the columns follow from Parquet's types,
-as Spark reads them.
+Spark keeps its own schema in each footer. Where another program has written the file, the columns follow from Parquet's
+types, as Spark reads them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PLAIN = {
     "bigint": "long",
     "long": "long",
 }
-"""Names of SQL's plain types, and those of Spark's documents."""
+"""By SQL's name of a plain type, the name in Spark's schemas."""
 _COLUMN = re.compile(
     r"\s*(?:`([^`]+)`|(\w+))\s*:?\s+([a-z_]+)\s*(?:\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\))?\s*", re.I
 )
@@ -108,7 +108,7 @@ def footer_of(files: JobFiles, handle: StateHandle) -> Footer:
         own = (metadata.metadata or {}).get(OF_SPARK)
         text = own.decode() if own is not None else json.dumps(_struct(arrow, int96=has_int96(metadata.schema)))
     except (ValueError, KeyError, NotImplementedError, OSError) as error:
-        # pyarrow's own errors are such.
+        # pyarrow's own errors derive from these.
         raise InvalidStateError(
             f"a file that the program wrote cannot be read as Parquet: {error}. If it is of another format, say so: "
             "Output('clean', format='csv'), or format='raw'",
@@ -143,7 +143,7 @@ def _spark(kind: Any, *, int96: bool) -> Any:
     if T.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if T.is_timestamp(kind):
-        # A file with the old type holds moments, which pyarrow shows without a time zone.
+        # The old type INT96 holds moments, which pyarrow shows without a time zone.
         return "timestamp" if kind.tz is not None or int96 else "timestamp_ntz"
     name = _OF_ARROW.get(str(kind).partition("[")[0])
     if name is None:
