@@ -1,7 +1,7 @@
 """Tables outside of the storage that advance with the checkpoint: Iceberg, Delta, PostgreSQL (decision 0056).
 
-A sink stands for each table of a group: as a master hook it fixes the table's columns and a folder for staged rows, and
-as a listener it commits them. Imports checkpoint. Knows nothing of Airflow and Spark, and imports a format's library
+Each table of a group has a sink. As a master hook it fixes the table's columns and a folder for staged rows; as a
+listener it commits those rows. Imports checkpoint. Knows nothing of Airflow and Spark, and imports a format's library
 only when a table is opened.
 """
 

@@ -1,6 +1,7 @@
 """Triggers: the waits of Cairn's tasks in the triggerer, without a worker slot.
 
-Users import the names of `__all__`; the modules below are internal.
+Users import the names of `__all__`; the modules below are internal, and so is `DriverTrigger`, to which only stages of
+a service defer.
 """
 
 from .checkpoint import CheckpointTrigger

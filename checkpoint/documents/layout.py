@@ -1,7 +1,8 @@
 """Layout of a job's objects below the storage root; the only module that builds keys.
 
 Ids are written with ten digits, so that names sort in the order of their ids. A key is relative to the job's prefix
-(semantics W5); `JobFiles` puts the prefix before it, so that `job-1` never touches `job-10` (semantics W1).
+(semantics W5); `JobFiles` puts the prefix before it, so that `job-1` never touches `job-10` (semantics W1). The checks
+of names, keys and addresses that a document holds are here too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _OUTPUT_ID = re.compile(OUTPUT_ID_GRAMMAR)
 _TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 _MAX_PART = 200
-"""A part of a key that is made from a longer name is cut to this; file systems take 255 bytes, suffixes included."""
+"""Maximum length of a part of a key that is made from a name: file systems take 255 bytes, suffixes included."""
 REQUEST_GRAMMAR = r"\A[^\u0000-\u001f\u007f]{1,500}\Z"
 """Form of a savepoint's request id."""
 HOST_GRAMMAR = r"\A(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f]*:[0-9A-Fa-f:.]{1,44})\Z"
@@ -39,8 +40,9 @@ _REQUEST = re.compile(REQUEST_GRAMMAR)
 _HOST = re.compile(HOST_GRAMMAR)
 _TARGET = re.compile(TARGET_GRAMMAR)
 _RUN_BYTES = 17
+"""Bytes of a driver's token, and of the `/` behind it."""
 _WRITER_BYTES = 336
-"""The longest path that Spark's committers make below an output's folder: the magic one's, for a pending file of a
+"""Bytes of the longest path that a committer makes below an output's folder: the magic one's, for a pending file of a
 partition."""
 _TABLE_LIST = "all.json"
 """Sorts before every file that Spark writes beside it."""
@@ -54,7 +56,7 @@ def epoch_name(run_id: str) -> str:
     """Encode an Airflow run id as an epoch name (semantics W1): reversible up to 200 characters, unique beyond.
 
     Letters, digits, `_` and `-` stay; any other byte becomes `.` and two hex digits. A name that would not begin with
-    a letter or a digit gets a `_` before it. What is longer is cut and ends in `.h` and a hash of the whole.
+    a letter or a digit gets a `_` before it. A longer name is cut, and ends in `.h` and a hash of the whole run id.
     """
     whole = run_id.encode("utf-8", "surrogatepass")
     encoded = "".join(chr(byte) if _PLAIN.match(bytes([byte])) else f".{byte:02x}" for byte in whole)
@@ -76,12 +78,12 @@ def _cut(part: str, whole: bytes) -> str:
 
 
 def cut_part(name: str) -> str:
-    """Give a name as a part of a key that has room for more; a long one is cut and ends in a hash of the whole."""
+    """Give a name with room for a suffix, as a part of a key; a long one is cut and ends in a hash of the whole."""
     return _cut(name, name.encode())
 
 
 def _part(kind: str, name: str) -> str:
-    """Give the part of a key that is made from a name; never read back."""
+    """Make a part of a key from a name, which is never read back from it."""
     return _cut(check_name(kind, name), name.encode())
 
 
@@ -119,7 +121,7 @@ def epoch_completed(epoch: str) -> str:
 
 
 def completed_epochs(checkpoint: int, token: str) -> str:
-    """Give the key of a list of completed epochs, in the folder of the id that was the next when it was written."""
+    """Give the key of a list of completed epochs, in the folder of the next free id at the time of its writing."""
     return f"{folder(checkpoint)}epochs-{check_token(token)}.jsonl"
 
 
@@ -261,7 +263,7 @@ def record_of(key: str) -> int | None:
 
 
 def compactions(home: int, stage: str) -> str:
-    """Give the folder of the records of compactions of a stage's states, in the oldest folder of the replaced files."""
+    """Give the folder of the records of compactions; `home` is the oldest checkpoint with a file that they replace."""
     return f"{folder(home)}compactions/{check_name('stage', stage)}/"
 
 

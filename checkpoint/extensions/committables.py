@@ -1,8 +1,8 @@
 """Committables: changes that stages have staged outside the store, for listeners to commit or drop (semantics C4, D4).
 
-Acknowledgements and metadata hold the committables, so notices need not: those of a completed checkpoint are read from
-its metadata, those of an aborted one from the markers, which the cleaner keeps while a notice waits. For an aborted
-checkpoint, a listener gets only committables that can never become part of another checkpoint, because it drops them.
+A notice holds no committables: those of a completed checkpoint are read from its metadata, those of an aborted one from
+its stages' acknowledgements, which the cleaner keeps while the notice waits. Of an aborted checkpoint, a listener gets
+only the committables that can never become part of another checkpoint, because it drops them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CheckpointNotice:
     paused: bool = False
     """Whether a pause of the DAG ended it: its epoch goes on after the pause (semantics S1)."""
     waiting: frozenset[str] = frozenset()
-    """Listeners that this notice waits for, and no earlier one: what they would commit may be committed along."""
+    """Listeners that have still to hear this notice, and no earlier one: their changes may be committed along."""
 
 
 def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> CheckpointNotice:
@@ -121,10 +121,10 @@ def _aborted(files: JobFiles, documents: AttemptDocuments, head: Head, notice: N
 
 
 def _may_have_been_committed(head: Head, notice: Notice) -> bool:
-    """Tell whether the epoch completed after an aborted attempt and was then rewound.
+    """Tell whether a later attempt of the epoch may have completed and then been rewound.
 
-    The listener was or will be notified to commit that checkpoint, which may hold this attempt's committables. If the
-    history no longer reaches back to this attempt, it may have forgotten that checkpoint, too.
+    The listener was or will be told to commit that attempt's checkpoint, which may hold this attempt's committables. If
+    the history has forgotten this attempt, it may have forgotten that one too: then any rewind past this one counts.
     """
     if head.ended_by_id(notice.checkpoint) is None and any(each.through > notice.checkpoint for each in head.rewinds):
         return True
@@ -155,7 +155,7 @@ def _may_count(files: JobFiles, documents: AttemptDocuments, head: Head, epoch: 
     if isinstance(place, EpochCompleted):
         completed = place.checkpoint
         entry = head.completed_by_id(completed)
-        if entry is None or entry.epoch != epoch:  # one that only read the epoch's input again holds other executions
+        if entry is None or entry.epoch != epoch:  # another epoch that read this one's input has other executions
             raise GoneError("the checkpoint that completed the epoch is not retained any more", checkpoint=completed)
         return {line.execution for line in metadata_file.read(files, entry.metadata) if isinstance(line, StageLine)}
     current = head.pending_of_epoch(epoch) or head.carryable(epoch)

@@ -1,8 +1,8 @@
 """The protocols `MasterHook` and `CheckpointListener`, by which authors take part in checkpoints, and their checks.
 
-The trigger comes at an epoch's start, and the checkpoint holds the state at its end. So at the trigger a hook fixes a
-resource for the epoch (such as a range of ids), and answers where the next epoch goes on (semantics T7). A listener is
-notified of a checkpoint's end (C4, D4). DAG files import this module, so it needs no store.
+A hook is asked at an epoch's start, and the checkpoint holds the state at the epoch's end. So the hook fixes a resource
+for the epoch (such as a range of ids), and answers where the next epoch goes on in it (semantics T7). A listener is
+notified of a checkpoint's end (C4, D4). DAG files import this module, so it imports no store.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ class MasterHook(Protocol):
     def rewound(self, notice: RewindNotice) -> None:  # noqa: ARG002 - a default
         """Take back what was done outside for checkpoints that no longer count (semantics R5).
 
-        Called between `restore` or `reset` and `trigger`, until an epoch has completed after a rewind, or after damage
-        because of which an older checkpoint is restored. So it may be called again when all is taken back.
+        Called after `restore` or `reset` and before `trigger`. After a rewind, or after damage because of which an
+        older checkpoint is restored, each trigger calls it until an epoch has completed. So it may be called again when
+        all is taken back.
         """
         return  # a default
 

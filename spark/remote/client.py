@@ -1,11 +1,11 @@
 """The process that runs a stage's application as a client of a Spark Connect server.
 
 `python -m airflow_cairn.spark.remote.client`, with a `Submission` in its environment. Order: ask the server, release
-the sessions of the executions that this one replaces (semantics V2), make the session, run the application, release the
-session. A signal to end runs the last steps too: the epoch's block deletes its files and declines. With the argument
-`release` the process only releases the session of a killed client.
+the sessions of the executions that this one replaces (semantics V2), make its own session, run the application, release
+the session. A signal to end leads to the last step too, after the epoch's block has deleted its files and declined.
+With the argument `release` the process only releases the session of a killed client.
 
-A stage waits for this whole process. So garbage collection is off while PySpark's packages are loaded.
+A stage waits until this process has started. So garbage collection is off while PySpark's packages are loaded.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def connect(submission: Submission) -> SparkSession:
     # The application's own SparkSession.builder.getOrCreate() then returns this session.
     os.environ["SPARK_REMOTE"] = server.url(submission.session)
     _open(server, submission.session)
-    # Only by this builder: PySpark's functions follow the way by which the session is made.
+    # Taken from this builder, which alone switches PySpark's functions to Spark Connect.
     spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
     _bound_retries(spark, submission.patience)
     if submission.attempt:
@@ -163,7 +163,7 @@ def _keep_open(spark: SparkSession, over: Event) -> None:
 
 
 def _open(server: ConnectServer, session: str) -> None:
-    """Make this the session that every builder returns. A URL could not name the trusted authority."""
+    """Make the session that every builder returns from now on, by a channel: a URL names no trusted authority."""
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     RemoteSession.builder.channelBuilder(channel_builder(server, session)).create()
