@@ -280,7 +280,7 @@ _IN_BYTES = {
     "fs.gs.outputstream.buffer.size": str(8 << 20),
     "fs.gs.rewrite.max.chunk.size": str(512 << 20),
 }
-"""Hadoop 3.5 gives these defaults as texts such as `64m`, and Google's connector reads numbers alone (2.2.28, 4.0.4)."""
+"""Hadoop 3.5 gives these defaults as texts such as `64m`; Google's connector (2.2.28, 4.0.4) reads numbers alone."""
 
 
 def gcs_conf(gcs: GcsOptions | None = None) -> dict[str, str]:
