@@ -1,4 +1,4 @@
-"""The jars by which PySpark's Spark reads and writes `s3a://` with the magic committer, and the conf that uses them.
+"""The jars by which PySpark's Spark reads and writes `s3a://` with the magic committer.
 
 `hadoop-aws` as it is pulls the AWS bundle, 686 MB. Without it, and with the three SDK modules that s3a really calls,
 it is 23 MB. The committer's bridge to Spark (`PathOutputCommitProtocol`) is not in the wheel and not yet published for
@@ -50,32 +50,6 @@ def s3a_jars() -> list[Path]:
         SetupError: Maven Central cannot be reached, or there is no Java.
     """
     return _S3A.jars()
-
-
-def s3a_conf(endpoint_url: str, *, region: str = "us-east-1") -> dict[str, str]:
-    """Give the Spark conf for s3a with the magic committer on a server other than AWS.
-
-    No credentials: they come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment of
-    the driver and the executors, because conf is shown in the web UI and on command lines.
-
-    Args:
-        endpoint_url: of the S3 server, `http://127.0.0.1:7070`.
-        region: that requests are signed for.
-    """
-    hadoop = {
-        "endpoint": endpoint_url,
-        "endpoint.region": region,
-        "path.style.access": "true",
-        "connection.ssl.enabled": str(endpoint_url.startswith("https:")).lower(),
-        "aws.credentials.provider": "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
-        "committer.name": "magic",
-    }
-    return {
-        "spark.jars": ",".join(str(jar) for jar in s3a_jars()),
-        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in hadoop.items()},
-        "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
-        "spark.sql.parquet.output.committer.class": "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter",
-    }
 
 
 def main() -> int:

@@ -29,9 +29,9 @@ from tests.support.signals import pass_no_ignored_signals_on
 
 pytest_plugins = ("tests.support.airflow_fixtures", "tests.support.world.fixtures")
 
-settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("default", deadline=None, max_examples=40)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.register_profile("soak", deadline=None, max_examples=200)
 
 _NEEDS_JAVA = ("spark", "e2e")
 LEFT_OUT = ("soak", "kubernetes")
@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests away from the user's own Airflow and AWS set-up, before anything imports them."""
     pass_no_ignored_signals_on()
     covering.gives_all = config.getoption("soak", default=False)
+    settings.load_profile("soak" if covering.gives_all else "ci" if os.environ.get("CI") else "default")
     if not hasattr(config, "workerinput"):
         in_memory.use_for_temporary_files(config)
     for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "AWS_", "SPARK_"))]:
@@ -146,6 +147,17 @@ def _no_wait_for_the_disk(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if folder[:2] != ("tests", "real") and folder[:3] != ("tests", "unit", "storage"):
             patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _services_of_aws_read_once() -> Iterator[None]:
+    """Let each description of a service of AWS be read once: each session of boto3 reads its own, up to 0.2 s."""
+    from botocore.loaders import JSONFileLoader  # here: not every run needs it
+
+    read = cache(JSONFileLoader().load_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: read(path))
         yield
 
 

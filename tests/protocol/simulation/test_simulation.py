@@ -21,7 +21,8 @@ from tests.protocol.simulation.planted import NEEDS, PLANTED
 from tests.protocol.simulation.planted_deltas import RUNS
 from tests.protocol.simulation.processes import Job
 from tests.protocol.simulation.simulate import Found, run, shrink
-from tests.support.covering import covering, told_apart
+from tests.support import covering
+from tests.support.covering import as_parameters, told_apart
 
 pytestmark = pytest.mark.simulation
 
@@ -29,7 +30,8 @@ SEEDS = 50
 """That are run here, most of them in `make soak`, which runs others too."""
 DRAWN = 200
 """Seeds that have all kinds of jobs among them."""
-STEPS = 10_000
+STEPS = 10_000 if covering.gives_all else 6_000
+"""`make soak` lets the jobs go on."""
 ENOUGH = 150
 """Seeds within which a planted bug must be found."""
 
@@ -82,6 +84,24 @@ FOUND_AT = {
 """Where bugs were found that few seeds find, or late. It only saves time: the search begins there."""
 
 
+DEAR = {
+    "a state that is written whole forgets what is deleted",
+    "a merged delta forgets what is deleted",
+    "a compaction is adopted whatever the restored checkpoint names",
+    "a delta has the number of the one before it",
+    "the job goes on where its savepoint has completed",
+    "deltas are merged in the wrong order",
+    "a merged delta is named beside one that it has in it",
+    "a delta counts twice in a new base",
+    "the checkpoint that a savepoint is made from is not kept",
+    "a savepoint is forgotten before its files are gone",
+    "a compaction goes over a delete",
+    "a savepoint is described before its files stand",
+    "what a job is being started from is not kept",
+}
+"""Bugs that take seconds to find, by the rules of the auditor that find others sooner: `make soak` plants them."""
+
+
 def _quiet(seed: int) -> Kind:
     return replace(kind_of(seed), listened=False, grown=False)
 
@@ -110,7 +130,7 @@ def whole(seed: int) -> tuple[Job, Found | None]:
     return run(plan(seed, STEPS))
 
 
-@pytest.mark.parametrize("seed", covering(CHOSEN, _shows))
+@pytest.mark.parametrize("seed", covering.covering(CHOSEN, _shows))
 def test_nothing_is_lost_doubled_or_left_over(seed: int) -> None:
     # semantics A2, B1, B2, B3, C1, C2, C3, C4, D3, D4, D5, F2, F5, F6, R1, S1, T2, T3, T4, T5, T7, T8, T9, W2, W4
     # semantics P1, P2, P3, R5, R6, K1, K2, K3, K7
@@ -152,6 +172,7 @@ def test_the_chosen_seeds_have_a_job_of_every_kind() -> None:
     }
 
 
+@pytest.mark.soak  # no run of the product: how much the chosen seeds do
 def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
     done: Counter[str] = Counter()
     for seed in (*run_anyway(lambda kind: kind.owned), *MORE_OWNED):
@@ -165,6 +186,7 @@ def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
     assert min(done.values()) > 0, done
 
 
+@pytest.mark.soak  # as above
 def test_states_grow_are_merged_and_compacted() -> None:  # semantics K1, K2, K3, K7
     done: Counter[str] = Counter()
     for seed in (*run_anyway(lambda kind: kind.grown), *MORE_GROWN):
@@ -175,7 +197,7 @@ def test_states_grow_are_merged_and_compacted() -> None:  # semantics K1, K2, K3
     assert wanted <= done.keys(), done
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", as_parameters((name, name not in DEAR) for name in PLANTED))
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED[name]():
         seeds = [seed for seed in range(ENOUGH) if NEEDS[name](kind_of(seed))]
@@ -187,7 +209,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 
 def test_it_is_noted_of_planted_bugs_only_where_they_were_found() -> None:
-    assert FOUND_AT.keys() <= PLANTED.keys()
+    assert FOUND_AT.keys() | DEAR <= PLANTED.keys()
     assert all(seed < ENOUGH and NEEDS[name](kind_of(seed)) for name, seed in FOUND_AT.items())
 
 
@@ -208,7 +230,7 @@ import hashlib, logging
 from tests.protocol.simulation.simulate import run
 from tests.protocol.simulation.hub import plan
 logging.disable()
-print(hashlib.sha256("\\n".join(run(plan(7, 3000))[0].trace).encode()).hexdigest())
+print(hashlib.sha256("\\n".join(run(plan(7, 1000))[0].trace).encode()).hexdigest())
 """
 
 
@@ -223,8 +245,8 @@ def test_a_seed_runs_the_same_way_in_any_process() -> None:
         timeout=600,
         check=True,
     )
-    trace = run(plan(7, 3000))[0].trace
-    assert len(trace) > 3000
+    trace = run(plan(7, 1000))[0].trace
+    assert len(trace) > 1000
     # The last line: a new environment's Airflow logs to stdout while it is imported.
     assert done.stdout.splitlines()[-1] == hashlib.sha256("\n".join(trace).encode()).hexdigest()
     assert trace[:100] != run(plan(8, 300))[0].trace[:100]

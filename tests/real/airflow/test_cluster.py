@@ -18,7 +18,10 @@ from scripts.setup.base import ROOT
 from tests.real.airflow.conftest import spark_conf
 from tests.real.airflow.store import JobStore
 
-pytestmark = pytest.mark.e2e
+# In `make test` test_demo.py runs the pipeline, and tests/real/spark/test_cluster_doctor.py goes to executors.
+pytestmark = [pytest.mark.e2e, pytest.mark.soak]
+
+DAYS = 2
 
 
 def ended_runs(home: AirflowHome) -> int:
@@ -29,18 +32,17 @@ def ended_runs(home: AirflowHome) -> int:
     return sum(run["state"] == "success" for run in runs)
 
 
-@pytest.mark.parametrize("days", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(days: int, tmp_path: Path) -> None:
+def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(tmp_path: Path) -> None:
     """On as many workers as there are days; the state equals a count in plain Python."""
     flights = tmp_path / "flights.parquet"
-    write_flights(flights, days)
+    write_flights(flights, DAYS)
     storage = tmp_path / "storage"
     storage.mkdir()
-    with SparkCluster(days, root=tmp_path / "spark") as cluster:
+    with SparkCluster(DAYS, root=tmp_path / "spark") as cluster:
         env = {
             "CAIRN_STORAGE": f"file://{storage}",
             "CAIRN_FLIGHTS": str(flights),
-            "CAIRN_FLIGHTS_DAYS": str(days),
+            "CAIRN_FLIGHTS_DAYS": str(DAYS),
             "CAIRN_FLIGHTS_SPARK_CONF": json.dumps(spark_conf()),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": cluster.master_url}),
         }
@@ -50,11 +52,11 @@ def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(days: int, tmp_p
             home.api.wait_for_dag("flights")
             home.api.unpause("flights")
             job = JobStore(f"file://{storage}", "flights")
-            wait_until(lambda: ended_runs(home) == days, 480, "all runs to end", interval=1.0)
+            wait_until(lambda: ended_runs(home) == DAYS, 480, "all runs to end", interval=1.0)
             state = cluster.state()
-    assert job.outcomes() == [(day, 1, "COMPLETED") for day in range(1, days + 1)]
+    assert job.outcomes() == [(day, 1, "COMPLETED") for day in range(1, DAYS + 1)]
     assert state is not None
-    assert len(state["completedapps"]) == 4 * days
+    assert len(state["completedapps"]) == 4 * DAYS
     expected = Counter(
         (row["origin"], row["destination"])
         for row in pq.read_table(flights, columns=["origin", "destination", "delay"]).to_pylist()

@@ -69,7 +69,7 @@ def test_the_region_runs_again_2(scenario: Scenario) -> None:
 
 
 @pytest.mark.side_by_side(80)
-@ON_SUBMIT
+@ON_CONNECT
 def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
     """semantics F3: a diamond, all pipelined; b dies while c runs, and c's driver is gone before c runs again."""
     scenario.hold("e1", 2, "c.started")
@@ -103,6 +103,7 @@ def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     )
 
 
+@pytest.mark.soak  # tests/unit/operators/failure/test_curable.py, and a run after a failed one in test_hands.py
 @ON_CONNECT
 def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> None:
     """semantics F4, R1: a → b, b fails of what no retry cures; the next run goes on from the last checkpoint."""

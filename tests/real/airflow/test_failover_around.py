@@ -311,6 +311,7 @@ def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, st
 
 
 @pytest.mark.side_by_side
+@pytest.mark.soak  # tests/real/spark/test_killed_at_writes.py kills a driver at any write
 @ON_SUBMIT
 def test_a_driver_dies_at_each_point_21_in_spark(scenario: Scenario) -> None:
     """semantics A2, A5, F1: what row 21 says, in Spark: half of what is written goes, what is acknowledged stays."""

@@ -167,8 +167,8 @@ OUTCOMES: dict[Callable[[Case], None], tuple[int, str]] = {
 """For each way the attempt that completes, and how often each task has begun."""
 
 
-ALIKE = (cleared, cleared_downstream, cleared_run, left_lost, marked_success)
-"""Clears of what `marked_failed` clears too, and tests of test_hands.py; row 12 has no callback too."""
+ALIKE = (cleared, cleared_downstream, cleared_run, cleared_by_cairn, left_lost, marked_success)
+"""Clears of what `marked_failed` clears too, and tests of test_hands.py; row 2 clears too, row 12 has no callback."""
 
 
 @pytest.mark.parametrize(

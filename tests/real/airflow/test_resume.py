@@ -26,7 +26,13 @@ from tests.real.airflow.flights_jobs import BUCKET, STORAGE, Shell, run_its_sche
 from tests.real.airflow.scenario import COMPLETED, FAILOVER, kill_driver
 from tests.real.airflow.store import JobStore
 
-pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.side_by_side,
+    # In `make test` test_demo.py has the pipeline on S3, tests/real/spark/test_key_groups.py other parallelisms,
+    # tests/real/s3/test_savepoints_moved.py other places, and tests/unit/checkpoint/ stages with other names.
+    pytest.mark.soak,
+]
 
 FIRST = "epoch.clean"
 BUCKETS = 36
@@ -205,7 +211,6 @@ def test_a_stage_has_another_name(
 
 
 @pytest.mark.side_by_side(90)
-@pytest.mark.soak  # tests/real/spark/test_clouds.py has drivers there, and tests/protocol/ each crash
 def test_a_driver_is_killed_on_each_cloud(
     airflow: AirflowHome,
     gates: Gates,

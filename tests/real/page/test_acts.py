@@ -32,7 +32,12 @@ from tests.support.people import program, signed_in
 from tests.support.tabs import expected_in_the_ui, seen_in_the_ui
 from tests.support.world.world import CONFIG, World
 
-pytestmark = pytest.mark.timeout(1200)  # on a machine as busy as can be
+pytestmark = [
+    pytest.mark.timeout(1200),  # on a machine as busy as can be
+    # In `make test` test_api_server.py asks Airflow for each route's right, tests/real/airflow/test_page.py has a job
+    # drained and resumed, and tests/unit/plugin/page/ does each act.
+    pytest.mark.soak,
+]
 
 HERE = Path(__file__).parent
 LOOKS = "looks"
@@ -100,9 +105,8 @@ class People:
         return dict(answers[0].json())
 
     def asked(self, act: Act) -> dict[str, Any]:
-        """Be refused all that is to be refused, then open what an admin is asked before it is done; gives that."""
+        """Be refused as a viewer, then open what an admin is asked before it is done; gives that."""
         _, plan = self._planned(act)
-        self._refused(act, plan)
         refused = self.browser.ask("look", user=LOOKS, tab=act.tab, act=act.address)
         assert refused["heading"] == "You may not do this"
         self.browser.ask("look", user=USERNAME, tab=act.tab, act=act.address)
@@ -300,7 +304,6 @@ def test_each_act_by_rest_and_by_the_page_and_its_refusal(people: People) -> Non
     assert logged(people.airflow) == written
 
 
-@pytest.mark.soak  # test_api_server.py asks for what they show; one of them is open in the test above
 def test_the_tabs_open_below_a_prefix(people: People) -> None:
     run = "looked-at"
     people.airflow.api.trigger(DAG, run)

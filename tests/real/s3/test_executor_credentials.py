@@ -18,7 +18,8 @@ from scripts.harness.spark.start import small_conf
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.venv import VENV
 
-pytestmark = [pytest.mark.spark, pytest.mark.s3]
+# In `make test` tests/unit/hooks/test_connections.py has the conf with the keys, which executors get.
+pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.soak]
 
 _APPLICATION = """
 import sys

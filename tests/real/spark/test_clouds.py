@@ -31,6 +31,7 @@ def test_epochs_on_google_cloud_storage(gcs_server: GcsServer, tmp_path: Path) -
     check_epochs(f"{gcs_server.root_of('epochs')}/team/cairn", gcs_server.endpoint_url, conf, tmp_path)
 
 
+@pytest.mark.soak  # the same committer as above; tests/unit/storage/ and tests/chaos/ use Azure's store
 def test_epochs_on_azure(azure_server: AzureServer, tmp_path: Path) -> None:
     conf = {"spark.jars": ",".join(map(str, azure_jars())), **azure_conf(azure_server.options, HOST)}
     check_epochs(f"{azure_server.root_of('epochs')}/team/cairn", azure_server.endpoint_url, conf, tmp_path)

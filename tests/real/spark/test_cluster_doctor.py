@@ -109,6 +109,7 @@ def test_a_driver_in_a_container_of_yarn_answers_through_the_storage(
     assert [each for each in (tmp_path / "lake").rglob("*") if each.is_file()] == []
 
 
+@pytest.mark.soak  # it starts a cluster; tests/unit/tasks/health/test_cluster.py has programs that never answer
 def test_a_standalone_cluster_that_gives_no_executor(
     cluster: SparkCluster, connections: Define, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,8 +168,8 @@ def as_cairn(text: str | None, kind: str) -> Any:
     return text == "true" if kind == "boolean" else int(str(text))
 
 
-KEYS = ("float", "decimal(38,38)", "string", "date", "timestamp_ntz", "struct<a:date,b:string>")
-"""Types that differ in how a key of them is compared, hashed and shown."""
+KEYS = ("decimal(38,38)", "string", "timestamp_ntz", "struct<a:date,b:string>")
+"""Types that differ in how a key of them is compared, hashed and shown; test_histories.py has NaN."""
 KEYED = [
     pytest.param(KEYS, id="some"),
     pytest.param(tuple(kind for kind in EDGES if kind not in KEYS), marks=pytest.mark.soak, id="the others"),
@@ -244,7 +244,7 @@ def test_a_comment_is_no_part_of_a_type(spark: SparkSession, pipeline: Pipeline)
         of = T.StructType([T.StructField("n", T.LongType()), T.StructField("at", inner)])
         return spark.createDataFrame([(1, (city,))], of)
 
-    for number, comment in enumerate(("", "where to send it", "")):
+    for number, comment in enumerate(("", "where to send it")):
         pipeline.trigger(f"run {number}")
         with pipeline.epoch(f"run {number}") as epoch:
             given = rows(f"c{number}", comment)
@@ -254,7 +254,7 @@ def test_a_comment_is_no_part_of_a_type(spark: SparkSession, pipeline: Pipeline)
             if number:
                 assert epoch.state("places", keys=rows("c0", "more")).count() == 1  # type: ignore[union-attr]
         pipeline.complete(f"run {number}")
-    assert state(spark, pipeline.storage, "flights", "routes", "places").count() == 3
+    assert state(spark, pipeline.storage, "flights", "routes", "places").count() == 2
 
 
 NAMED = {  # by name, the moment in microseconds and as Spark's text
@@ -276,7 +276,7 @@ def of_edges(spark: SparkSession, kind: str, *names: str) -> DataFrame:
     return spark.sql(" UNION ALL ".join(selects)).coalesce(1)
 
 
-@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+@pytest.mark.parametrize("kind", [pytest.param("TIMESTAMP", marks=pytest.mark.soak), "TIMESTAMP_NTZ"])
 def test_moments_that_no_datetime_holds_count_as_spark_means_them(
     spark: SparkSession, pipeline: Pipeline, background: bool, kind: str
 ) -> None:  # semantics K6, W12
@@ -353,9 +353,14 @@ def test_a_watermark_that_the_application_gives_has_the_same_bounds(pipeline: Pi
     run("two", back)
 
 
-def test_partitions_of_each_value_are_replaced_alone(spark: SparkSession, pipeline: Pipeline) -> None:
+@pytest.mark.parametrize(
+    "kinds",
+    [("bigint", "string", "date"), pytest.param(("boolean", "tinyint", "smallint", "int"), marks=pytest.mark.soak)],
+)
+def test_partitions_of_each_value_are_replaced_alone(
+    spark: SparkSession, pipeline: Pipeline, kinds: tuple[str, ...]
+) -> None:
     """Of each type that a table may be partitioned by; semantics W12, W14"""
-    kinds = ("boolean", "tinyint", "smallint", "int", "bigint", "string", "date")
     for run_id, step in (("one", 1), ("two", 2), ("three", 3)):
         pipeline.trigger(run_id)
         with pipeline.epoch(run_id) as epoch:

@@ -22,7 +22,9 @@ from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
 
-pytestmark = pytest.mark.spark
+# In `make test` those of a server's sessions end in test_session.py; what an executor is asked, and how often:
+# tests/unit/spark/remote/test_executor_daemons.py.
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module", params=["python"])
@@ -77,7 +79,6 @@ def _below(executors: set[int]) -> list[int]:
     return [len(psutil.Process(pid).children()) for pid in executors]
 
 
-@pytest.mark.soak  # those of a server's sessions end in test_session.py
 def test_the_daemons_of_closed_sessions_end_and_an_open_one_keeps_its_own(cluster: SparkSession, said: Said) -> None:
     sessions = [Session(cluster) for _ in range(4)]
     used = [each.daemons() for each in sessions]
@@ -95,7 +96,6 @@ def test_the_daemons_of_closed_sessions_end_and_an_open_one_keeps_its_own(cluste
     wait_until(lambda: _below(executors) == [1, 1], 60, "all but the driver's own to end")
 
 
-@pytest.mark.soak  # it starts a cluster of its own
 @pytest.mark.parametrize("python", ["script"], indirect=True)
 def test_so_do_those_that_a_program_of_the_sites_has_started(cluster: SparkSession, said: Said) -> None:
     left = Session(cluster)

@@ -109,6 +109,7 @@ def test_programs_without_a_block(job: Job, conf: dict[str, str], said: Said) ->
     assert all(each.whole for each in job.coordinator.verify(deep=True))
 
 
+@pytest.mark.soak  # seven JVMs; programs that fail, die and keep state: tests/unit/operators/stage/test_programs.py
 def test_three_ordinary_scripts_of_which_one_is_killed_while_it_writes(
     tmp_path: Path, connections: Callable[[str, str], None], conf: dict[str, str]
 ) -> None:

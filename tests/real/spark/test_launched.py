@@ -28,7 +28,11 @@ from tests.real.spark.pipeline import Pipeline
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.service_stand_ins import DONE, FAILED, LivyStandIn
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    # tests/unit/operators/stage/test_launched.py kills workers on each service, test_clouds.py submits with a zip.
+    pytest.mark.soak,
+]
 
 RUNS = [f"manual__200{n}-01-01T00:00:00+00:00" for n in (1, 2)]
 

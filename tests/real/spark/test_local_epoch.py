@@ -263,7 +263,8 @@ def test_the_command_of_the_page_runs(
     assert "|AMS   |6    |" in capsys.readouterr().out
 
 
-@pytest.mark.timeout(1800)  # a suite within the suite, with a Spark of its own
+@pytest.mark.soak  # a suite within the suite, with a Spark of its own; its application runs in tests/docs/
+@pytest.mark.timeout(1800)
 def test_the_page_about_tests_runs_as_it_is_written(tmp_path: Path) -> None:
     """Each block is a file, whose name it begins with"""
     page = ROOT / "docs" / "how-to" / "test-a-pipeline.md"

@@ -13,7 +13,8 @@ from airflow_cairn.hooks.spark_submit import EpochSubmitHook
 from scripts.setup.java import ensure_java
 from scripts.setup.venv import ensure_venv
 
-pytestmark = pytest.mark.spark
+# In `make test` a driver of tests/real/airflow/test_secrets.py has a site's own expression.
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 SITE = r"(?i)house[.]stone|\d{16}"
 KEYS = {

@@ -99,6 +99,7 @@ def test_files_in_a_bucket_are_read_as_they_were_fixed_and_tables_appended_to(tm
     assert found["no bucket"].startswith("the source 'files' cannot list s3://no-such-bucket")
 
 
+@pytest.mark.soak  # tests/unit/storage/test_bucket_headers.py has each header and the conf of s3a that sends it
 def test_a_bucket_that_asks_for_headers_gets_them_from_s3a_too(tmp_path: Path) -> None:  # semantics W3
     """Each request of boto3 and of s3a has them, or is refused: the server's own account is the bucket's owner."""
     with S3Server(access_key=OWNER) as server, S3Proxy(server.endpoint_url) as proxy:

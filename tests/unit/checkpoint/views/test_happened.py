@@ -7,8 +7,10 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
-from airflow_cairn.checkpoint.documents.head import MAX_HISTORY, Head
+from airflow_cairn.checkpoint.documents import head
+from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.storage import UnavailableError, WriteResult
 from airflow_cairn.storage.port import ObjectStore
 from airflow_cairn.tasks.metrics import Happened, changes_between
@@ -92,10 +94,14 @@ def test_a_restore_is_told_with_its_time(world: Watched) -> None:  # semantics R
     assert [restore.checkpoint for each in world.since() for restore in each.restores] == [1]
 
 
-def test_what_the_history_forgets_is_not_told_again(world: Watched) -> None:  # semantics O1
-    for number in range(MAX_HISTORY + 5):
+def test_what_the_history_forgets_is_not_told_again(
+    world: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics O1
+    for module in (head, history):
+        monkeypatch.setattr(module, "MAX_HISTORY", 4)
+    for number in range(9):
         world.run_epoch(f"e{number:03}")
         world.clock.advance(timedelta(seconds=1))
     completed = [entry.id for each in world.since() for entry in each.completed]
-    assert completed == list(range(1, MAX_HISTORY + 6))
+    assert completed == list(range(1, 10))
     assert all(entry.status is Status.COMPLETED for entry in world.coordinator().head().history)

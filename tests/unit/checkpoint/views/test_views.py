@@ -9,13 +9,14 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
 from airflow_cairn.checkpoint.answers import EpochCompleted
-from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents import head, layout
 from airflow_cairn.checkpoint.documents.entries import Slowest
 from airflow_cairn.checkpoint.documents.head import MAX_RECORDED, Head
 from airflow_cairn.checkpoint.documents.metadata import HandedOn
 from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.checkpoint.views.checkpoint_list import JobState
 from airflow_cairn.checkpoint.views.details import details
@@ -65,12 +66,16 @@ def test_checkpoints_newest_first(busy: World) -> None:
 
 
 @pytest.mark.large
-def test_a_retained_checkpoint_is_shown_after_the_history_forgot_it(world: World) -> None:
+def test_a_retained_checkpoint_is_shown_after_the_history_forgot_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (head, history):
+        monkeypatch.setattr(module, "MAX_HISTORY", 3)
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=200)
     world.stages = world.stages[:1]
-    world.run_epoch(*(f"e{number:03d}" for number in range(103)))
+    world.run_epoch(*(f"e{number:03d}" for number in range(6)))
     rows = checkpoint_list.checkpoints(world.coordinator())
-    assert [row.id for row in rows] == list(range(103, 0, -1))
+    assert [row.id for row in rows] == [6, 5, 4, 3, 2, 1]
     assert {(row.status, row.acks, row.stages, row.retained) for row in rows} == {("COMPLETED", 1, 1, True)}
     assert world.coordinator().complete(1) == EpochCompleted("e000", 1)
 

@@ -43,6 +43,7 @@ from tests.unit.operators.stage.test_launched import (
     dies,
     killed,
     kind_of,
+    on_some,
     service,
 )
 
@@ -264,6 +265,7 @@ def test_a_triggerer_dies_and_another_goes_on(job: Job, service: ServiceStandIn)
     assert service.killed == []
 
 
+@on_some(1)
 def test_a_task_that_is_cleared_while_deferred_has_a_driver_of_its_own(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,19 @@ def on_some(first: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("service", services, indirect=True)
 
 
+def in_turn(name: str) -> pytest.MarkDecorator:
+    """Have a test run on each service, with an argument that is false on the first, true on the next and so on.
+
+    The other way in `make soak`.
+    """
+    cases = [
+        pytest.param(service, value, marks=() if value == number % 2 else pytest.mark.soak)
+        for number, service in enumerate(ALL)
+        for value in (False, True)
+    ]
+    return pytest.mark.parametrize(("service", name), cases, indirect=["service"])
+
+
 def acknowledge(job: Job, conf: dict[str, str]) -> str:
     """What a driver does that comes to its end."""
     job.acknowledge(job.coordinator.files.read(Handover, conf["spark.cairn.handover"])[0])
@@ -487,8 +500,7 @@ FACTS: dict[str, Any] = {
 REFUSED = Examination([right_missing(open_store("s3://lake"), "s3:PutObject", "AccessDenied")], ["storage", "clock"])
 
 
-@pytest.mark.parametrize("block", [True, False])
-@pytest.mark.parametrize("service", list(ALL), indirect=True)
+@in_turn("block")
 def test_the_doctor_asks_a_cluster_as_a_stage_starts(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, block: bool
 ) -> None:
@@ -557,15 +569,7 @@ FORGET = {"emr_serverless", "emr_container", "emr_steps", "databricks"}
 """Services that are asked for living drivers alone."""
 
 
-@pytest.mark.parametrize(
-    ("service", "ended"),
-    [
-        pytest.param(name, ended, marks=() if ended == number % 2 else pytest.mark.soak)
-        for number, name in enumerate(PLACED)
-        for ended in (False, True)
-    ],
-    indirect=["service"],
-)
+@in_turn("ended")
 def test_a_program_without_a_block(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:

@@ -387,9 +387,8 @@ def test_a_program_that_is_silent_at_a_dead_servers_port_gets_nothing(
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
-@pytest.mark.parametrize(
-    "asked", [0, pytest.param(1, marks=pytest.mark.soak)], ids=["before the stage looks", "before the application"]
-)
+@pytest.mark.soak  # to a stage it is as silent as the program above
+@pytest.mark.parametrize("asked", [0, 1], ids=["before the stage looks", "before the application"])
 def test_a_stopped_server_is_replaced_after_its_lease(
     job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said, asked: int
 ) -> None:  # semantics V1, V4
