@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import (
 
 from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.documents import layout
-from ..checkpoint.errors import AirflowApiError, CheckpointFailedError
+from ..checkpoint.errors import AirflowApiError, CallbackError, CheckpointFailedError
 from ..checkpoint.extensions.contracts import CheckpointListener, check_listeners
 from ..checkpoint.validation import check_seconds, check_spelling
 from ..hooks.clear_body import TaskRef
@@ -403,6 +403,9 @@ class CheckpointSensor(BaseSensorOperator):
         result = outcome.result_of(coordinator, completed, ti.run_id)
         try:
             tell_listeners(coordinator, self.listeners)
+        except CallbackError as error:
+            self._note(coordinator, ti, notes.owed(completed.checkpoint, error))
+            raise
         finally:
             outcome.clean(coordinator)
         head = coordinator.known_head()

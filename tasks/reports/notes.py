@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...checkpoint.documents.attempt import PendingDocument
     from ...checkpoint.documents.entries import EndedEntry
     from ...checkpoint.documents.read_windows import ReadWindow
+    from ...checkpoint.errors import CallbackError
 
 log = logging.getLogger("airflow_cairn")
 
@@ -46,6 +47,19 @@ def completed(entry: EndedEntry, gaps: Iterable[ReadWindow] = ()) -> str:
     return f"checkpoint {entry.id} completed · attempt {entry.attempt} · {restored}{without}" + "".join(
         f" · no run has read {gap}" for gap in after
     )
+
+
+def owed(checkpoint: int, error: CallbackError) -> str:
+    """Return a run's note: its checkpoint completed, and listeners could not be told of it, or of one before.
+
+    Args:
+        checkpoint: its id.
+        error: names them, and the first one's failure is its cause.
+    """
+    names = ", ".join(f"`{each}`" for each in str(error.fields.get("failed", "")).split(", "))
+    why = as_code(str(error.__cause__ or error))
+    again = "the next task of the job tells again; `cairn show` says what is owed"
+    return f"checkpoint {checkpoint} completed · {names} could not be told ({why}) · {again}"
 
 
 def failed(ended: Failed, next_step: str) -> str:

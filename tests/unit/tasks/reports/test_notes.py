@@ -14,11 +14,12 @@ from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.documents.attempt import Limits, PendingDocument, Slice
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
+from airflow_cairn.checkpoint.errors import CallbackError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.hooks.clear_body import MAX_NOTE
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.tasks.reports.notes import completed, failed, failed_over, merged, rewound
+from airflow_cairn.tasks.reports.notes import completed, failed, failed_over, merged, owed, rewound
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import ApiStandIn, OneRun
@@ -164,8 +165,9 @@ HOSTILE = "![x](https://evil.example/p.png) <img src=x> [a](https://evil.example
         failed(Failed(7, 1, Reason.CHECKPOINT_DECLINED, HOSTILE), "Clear `routes`."),
         failed_over("routes", HOSTILE, PENDING, final=False),
         rewound(3, HOSTILE),
+        owed(7, CallbackError(HOSTILE, failed="table.orders, table.events")),
     ],
-    ids=["failed", "failed over", "rewound"],
+    ids=["failed", "failed over", "rewound", "owed"],
 )
 @pytest.mark.parametrize("before", ["", "Ana: an `open mark", "x" * 700, "x" * 880, "x" * 930])
 def test_a_cause_that_quotes_input_is_no_markdown(said: str, before: str) -> None:
