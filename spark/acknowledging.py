@@ -179,6 +179,11 @@ class Committables:
         self._lock = Lock()
         self.values: dict[str, Json] = {}
 
+    def share_with(self, name: str, value: Json) -> float:
+        """Give how much of the room all committables would take with this one: 1.0 is all of it."""
+        with self._lock:
+            return codec.size_of({**self.values, name: value}) / MAX_BYTES
+
     def add(self, name: str, value: Json) -> None:
         """Add a committable.
 

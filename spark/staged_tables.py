@@ -1,8 +1,9 @@
 """Stages rows for a table of another format, in the table's own location (semantics C4; decision 0056).
 
-Order: Spark writes the data files below the driver's own folder, then one Spark job lists them with their rows, then
-the manifest is written, and the acknowledgement names it as a committable. Nothing reads any of it before the job's
-sink commits the table. A crash before the acknowledgement leaves files that the sink deletes with the epoch's commit.
+Order: Spark writes the data files below the driver's own folder, then one Spark job lists them with their rows, and the
+acknowledgement holds that manifest in a committable, or names its file if it is long. Nothing reads any of it before
+the job's sink commits the table. A crash before the acknowledgement leaves files that the sink deletes with the epoch's
+commit.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from functools import reduce
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,9 @@ _LONGEST = 1024
 """Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
 _UPSERT_BYTES = 128 << 20
 """Most bytes of Parquet of one upsert: the task that commits it may hold the rows in memory."""
+_SHARE = 0.5
+"""Of the room for committables: where a manifest would fill more of it, it is a file."""
+_MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition value is null."""
 
@@ -159,13 +163,17 @@ class StagedTables:
                 _check_upsert(spark, table, folder, key, files, deleted)
             manifest = Manifest(table.table_id, table.columns, table.partition_by, files, deleted, table.version)
             text = staged_tables.manifest_text(manifest)
-            # Not as a parameter of SQL: the parser of Delta's extension loses it (4.4.0 on Spark 4.1).
-            of_manifest = spark.range(0, 1, 1, 1).select(functions.lit(text).alias("manifest"))
-            _write_parquet(of_manifest, f"{folder}/{MANIFEST}")
-        owner = owner_of(self.files, at)
-        count = sum(file.rows for file in (*files, *deleted))
-        staged = StagedRows(owner, folder, table.staging, staged_tables.digest(text), count, mode, key)
-        self.committables.add(f"{PREFIX}{name}", staged_tables.encode(staged))
+            count = sum(file.rows for file in (*files, *deleted))
+            owner, sha256 = owner_of(self.files, at), staged_tables.digest(text)
+            staged = StagedRows(owner, folder, table.staging, sha256, count, mode, key)
+            whole = replace(staged, manifest=staged_tables.packed(text))
+            committable = f"{PREFIX}{name}", staged_tables.encode(whole)
+            if self.committables.share_with(*committable) > _SHARE:
+                committable = f"{PREFIX}{name}", staged_tables.encode(staged)
+                # Not as a parameter of SQL: the parser of Delta's extension loses it (4.4.0 on Spark 4.1).
+                of_manifest = spark.range(0, 1, 1, 1).select(functions.lit(text).alias("manifest"))
+                _write_parquet(of_manifest, f"{folder}/{MANIFEST}")
+        self.committables.add(*committable)
 
     def read(self, name: str, table: TableDescription) -> DataFrame:
         """Give the rows of the files that the trigger has listed.
@@ -473,7 +481,9 @@ def _write_parquet(df: DataFrame, folder: str, by: Sequence[str] = (), compressi
     url = _spark_url(folder)
     spark = df.sparkSession
     with committer.InForce(spark, committer.choose(spark, url)).write() as options:
-        df.write.mode("error").options(**options).option("compression", compression).partitionBy(*by).parquet(url)
+        writer = df.write.mode("error").options(**options).option("compression", compression)
+        # No `_SUCCESS`, which nobody reads here, and somebody has to delete.
+        writer.option(_MARK_SUCCESS, "false").partitionBy(*by).parquet(url)
 
 
 def _values_in(path: str) -> dict[str, str | None]:

@@ -7,7 +7,6 @@ others have written, or have rolled back what the branch begins with: then the n
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRow
 from ..checkpoint.errors import InvalidStateError
 from .contract import Mark, NewTable, OpenTable, refused
 from .declared import IcebergTable
-from .iceberg import PREFIX, OpenIceberg
+from .iceberg import OpenIceberg
 from .sink import TableSink, described_at
 
 if TYPE_CHECKING:
@@ -142,9 +141,7 @@ class BranchSink(TableSink):
             raise self._refused(mark, problem)
         head = int(staged.branch.head)
         updates: list[Any] = [
-            SetPropertiesUpdate(
-                action="set-properties", updates={f"{PREFIX}{mark.owner}": json.dumps(table.marks(mark))}
-            ),
+            SetPropertiesUpdate(action="set-properties", updates=table.properties(mark)),
             *_removals(refs, staged.staging),
         ]
         if head not in _history(library.metadata, now):

@@ -22,6 +22,16 @@ REMEMBERED = 32
 """How many of a sink's commits a table knows by their tokens."""
 
 
+def shown(owner: str, name: str) -> str:
+    """Name where a table shows readers the checkpoint that it is at; a job that has moved its storage goes on there.
+
+    Args:
+        owner: the job, as a committable names it.
+        name: of the table in the group.
+    """
+    return f"cairn.checkpoint:{owner.rpartition('.')[0]}.{name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Says in a table which commit a sink has made."""
@@ -31,6 +41,8 @@ class Mark:
     checkpoint: int
     token: str
     """Of this commit's staged rows; no other commit has it."""
+    shown: str
+    """Where readers find the checkpoint; see `shown`."""
     retained: tuple[int, ...] | None = None
     """Checkpoints whose versions are kept for a rewind; None: none."""
 
@@ -46,6 +58,11 @@ class Staged:
     def data(self) -> list[str]:
         """The URLs of the data files."""
         return [f"{self.rows.folder}/{DATA}/{file.path}" for file in self.manifest.files]
+
+    @property
+    def sizes(self) -> list[tuple[str, int]]:
+        """The URLs of the data files, and their sizes."""
+        return [(url, file.size_bytes) for url, file in zip(self.data, self.manifest.files, strict=True)]
 
     @property
     def deletes(self) -> list[str]:
@@ -89,6 +106,8 @@ class Undone:
     """The table's version when the epoch of checkpoint `to` was triggered, which is older than all; empty: unknown."""
     kin: str
     """Matches the owners of this job's sink, whatever the URI of the storage."""
+    shown: str
+    """As of a `Mark`."""
     table_id: str = ""
     """Of the table of that version; empty: unknown."""
 

@@ -98,7 +98,7 @@ class IcebergTable(_Named):
         Raises:
             InvalidConfigError: there is no such table.
         """
-        from .iceberg import open_table
+        from .iceberg_catalog import open_table
 
         new = (tuple(self.partition_by), self.location) if self.create else None
         return open_table(self.title, self.parts, access(self.conn_id) if self.conn_id else {}, new)

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import DATA, NESTED, Format, Mode, StagedFile, TableDescription
+from ..checkpoint.documents.staged_tables import NESTED, Format, Mode, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.masking import one_line
 from ..storage.clock import system_runtime
@@ -123,11 +123,9 @@ class OpenDelta:
     no_way_back = ""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
-        from deltalake import DeltaTable
-
         self._uri = uri
         self._options = dict(options)
-        self._table = DeltaTable(uri, storage_options=self._options)
+        self.refresh()
         self.files = _files(uri, options)
 
     def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:
@@ -194,12 +192,16 @@ class OpenDelta:
         return found
 
     def has(self, mark: Mark) -> bool:
-        return bool(self._table.transaction_version(_application(mark)) == _number(mark))
+        application = _application(mark)
+        if application not in self._numbers:  # the library reads the log each time
+            self._numbers[application] = self._table.transaction_version(application)
+        return self._numbers[application] == _number(mark)
 
     def refresh(self) -> None:
         from deltalake import DeltaTable
 
         self._table = DeltaTable(self._uri, storage_options=self._options)
+        self._numbers: dict[str, int | None] = {}
 
     def probe(self, token: str) -> None:
         """See `OpenTable`: an object beside the versions of the log, which no reader takes for one."""
@@ -212,11 +214,15 @@ class OpenDelta:
         about = CommitProperties(
             custom_metadata={_CHECKPOINT: str(mark.checkpoint), _JOB: mark.owner},
             max_commit_retries=None if change.mode is Mode.APPEND else 0,
-            app_transactions=[Transaction(_application(mark), _number(mark))],
+            app_transactions=[
+                Transaction(_application(mark), _number(mark)),
+                Transaction(mark.shown, mark.checkpoint),
+            ],
         )
         try:
             if change.mode is Mode.UPSERT:
                 self._merge(change, about)
+                self._numbers.clear()
                 if not self.has(mark):  # a merge that changes no row makes no version, and so leaves no mark
                     self._write((), about)
             else:
@@ -281,17 +287,19 @@ class OpenDelta:
         Raises:
             OvertakenError: others have changed the table since, or what the version needs is gone.
         """
-        from deltalake import CommitProperties
+        from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         oldest, count = self._oldest(undone)
         if oldest is None:
             return 0
-        about = {_JOB: undone.owner, _RESTORED: str(oldest - 1)}
+        about = CommitProperties(
+            custom_metadata={_JOB: undone.owner, _RESTORED: str(oldest - 1)},
+            max_commit_retries=0,
+            app_transactions=[Transaction(undone.shown, undone.to)],
+        )
         try:
-            self._table.restore(
-                oldest - 1, commit_properties=CommitProperties(custom_metadata=about, max_commit_retries=0)
-            )
+            self._table.restore(oldest - 1, commit_properties=about)
         except CommitFailedError:
             return None
         except (DeltaError, FileNotFoundError) as error:
@@ -369,13 +377,15 @@ class OpenDelta:
         from deltalake.transaction import AddAction
 
         types = {each["name"]: each["type"] for each in json.loads(self._table.schema().to_json())["fields"]}
-        for each in staged:
-            folder = each.rows.folder.removeprefix(f"{self._uri}/")
-            for file in each.manifest.files:
-                # Relative: a reader finds an absolute path nowhere.
-                path = f"{folder}/{DATA}/{file.path}"
-                stats = json.dumps(_statistics(file, self.files.footer(f"{self._uri}/{path}"), types))
-                yield AddAction(path, file.size_bytes, file.partition, 0, True, stats)
+        known = {url: file for each in staged for url, file in zip(each.data, each.manifest.files, strict=True)}
+
+        def action(url: str, size: int, footer: Any) -> Any:
+            file = known[url]
+            # Relative: a reader finds an absolute path nowhere.
+            path = url.removeprefix(f"{self._uri}/")
+            return AddAction(path, size, file.partition, 0, True, json.dumps(_statistics(file, footer, types)))
+
+        return self.files.each_footer([file for each in staged for file in each.sizes], action)
 
 
 def _named(version: int, about: Mapping[str, Any]) -> str:

@@ -13,123 +13,36 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count, takewhile
+from itertools import takewhile
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import NESTED, Format, Mode, TableDescription
-from ..checkpoint.errors import InvalidConfigError, InvalidStateError
+from ..checkpoint.documents.staged_tables import Format, Mode, TableDescription
+from ..checkpoint.errors import InvalidStateError
 from .contract import (
     ALL_MODES,
     REMEMBERED,
     Change,
     DataFile,
     Mark,
-    NewTable,
     OvertakenError,
     Undone,
     refused,
     unreadable,
 )
-from .iceberg_columns import SPARK, Row, column_of, fields_of, matching
-from .staged_files import StagedFiles
+from .iceberg_columns import Row, column_of, matching
+from .staged_files import FooterAlone, StagedFiles
 
-_PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
-_UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
+PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
+UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
 PREFIX = "cairn."
 """Begins the properties that a commit sets."""
-_UPSERT_ROWS = 100_000
-_UPSERT_TERMS = 1_000
+UPSERT_ROWS = 100_000
+UPSERT_TERMS = 1_000
 """Most of an upsert, whose keys are a predicate: 100,000 values take 3 s, and 1,000 terms of two columns 2 s."""
 
 
-def open_table(
-    title: str, parts: Sequence[str], properties: Mapping[str, str], new: tuple[tuple[str, ...], str | None] | None
-) -> OpenIceberg | NewTable:
-    """Load a table.
-
-    Args:
-        title: its name for messages.
-        parts: the catalog's name, the namespaces and the table's name.
-        properties: of the catalog.
-        new: partition columns and location of a table to create; None: it has to exist.
-
-    Raises:
-        InvalidConfigError: the catalog has no such table, or no namespace or location for it.
-    """
-    from pyiceberg.catalog import load_catalog
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    catalog = load_catalog(parts[0], **properties)
-    try:
-        return OpenIceberg(title, catalog.load_table(tuple(parts[1:])))
-    except (NoSuchTableError, NoSuchNamespaceError) as error:
-        if new is None:
-            raise InvalidConfigError(
-                f"the catalog has no table {title}. Create it, give create=True, or name another one in the group's "
-                "tables",
-                table=title,
-                catalog=parts[0],
-            ) from error
-    return _new_table(title, parts, catalog, *new)
-
-
-def _new_table(title: str, parts: Sequence[str], catalog: Any, by: tuple[str, ...], location: str | None) -> NewTable:
-    location = (location or _location(title, parts, catalog)).rstrip("/")
-
-    def create(columns: Mapping[str, Any]) -> None:
-        from pyiceberg.exceptions import TableAlreadyExistsError
-        from pyiceberg.partitioning import PartitionField, PartitionSpec
-        from pyiceberg.schema import Schema
-        from pyiceberg.transforms import IdentityTransform
-
-        schema = Schema(*fields_of(columns, count(1)))
-        fields = (
-            PartitionField(schema.find_field(each).field_id, 1000 + at, IdentityTransform(), each)
-            for at, each in enumerate(by)
-        )
-        with suppress(TableAlreadyExistsError):
-            catalog.create_table(tuple(parts[1:]), schema, location, PartitionSpec(*fields))
-
-    described = TableDescription(
-        title,
-        "",
-        "",
-        {"type": "struct", "fields": []},
-        by,
-        refused={} if by else _UNPARTITIONED,
-        upsert_rows=_UPSERT_ROWS,
-        upsert_terms=_UPSERT_TERMS,
-        format=Format.ICEBERG,
-        new_types=(*SPARK.values(), "decimal", *NESTED),
-        new_partition_types=tuple(SPARK[each] for each in _PARTITION_TYPES),
-    )
-    files = _files(f"{location}/data", catalog.properties)
-    return NewTable(files, OpenIceberg.names_files, described, create)
-
-
-def _location(title: str, parts: Sequence[str], catalog: Any) -> str:
-    """Give the folder of a new table, as the library does for catalogs that do not choose it themselves."""
-    from pyiceberg.exceptions import NoSuchNamespaceError
-
-    try:
-        place = catalog.load_namespace_properties(tuple(parts[1:-1])).get("location")
-    except NoSuchNamespaceError as error:
-        raise InvalidConfigError(
-            f"the catalog has no namespace for {title}. Create the namespace", table=title, catalog=parts[0]
-        ) from error
-    if place:
-        return f"{place.rstrip('/')}/{parts[-1]}"
-    warehouse = str(catalog.properties.get("warehouse") or "")
-    if ":/" in warehouse or warehouse.startswith("/"):
-        return f"{warehouse.rstrip('/')}/{'.'.join(parts[1:-1])}/{parts[-1]}"
-    raise InvalidConfigError(
-        f"neither the catalog nor the namespace says where {title} is to lie. Give the table location='s3://…'",
-        table=title,
-        catalog=parts[0],
-    )
-
-
-def _files(url: str, properties: Mapping[str, str]) -> StagedFiles:
+def files_of(url: str, properties: Mapping[str, str]) -> StagedFiles:
+    """Give the staged files of a table whose data files lie there, by a catalog's or a table's access."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     url = url.rstrip("/")
@@ -157,7 +70,7 @@ class OpenIceberg:
         self._title = title
         self._table = table
         location = table.location().rstrip("/")
-        self.files = _files(table.properties.get("write.data.path") or f"{location}/data", table.io.properties)
+        self.files = files_of(table.properties.get("write.data.path") or f"{location}/data", table.io.properties)
 
     def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:  # noqa: ARG002 - the port's
         """See `OpenTable`.
@@ -171,7 +84,7 @@ class OpenIceberg:
         odd = self._odd_partition()
         by = () if odd else self._partition_by()
         snapshot = metadata.current_snapshot()
-        why = {} if by else dict(_UNPARTITIONED)
+        why = {} if by else dict(UNPARTITIONED)
         if odd:
             why = {each.value: odd for each in Mode}
         elif snapshot and snapshot.summary and snapshot.summary["total-equality-deletes"] not in (None, "0"):
@@ -185,8 +98,8 @@ class OpenIceberg:
             compression=self._table.properties.get("write.parquet.compression-codec", "zstd"),
             version=str(snapshot.snapshot_id) if snapshot else "",
             refused=why,
-            upsert_rows=_UPSERT_ROWS,
-            upsert_terms=_UPSERT_TERMS,
+            upsert_rows=UPSERT_ROWS,
+            upsert_terms=UPSERT_TERMS,
             format=Format.ICEBERG,
         )
 
@@ -241,7 +154,7 @@ class OpenIceberg:
         for field in self._table.metadata.spec().fields:
             column = schema.find_column_name(field.source_id)
             kind = str(schema.find_type(field.source_id))
-            if str(field.transform) != "identity" or kind not in _PARTITION_TYPES or "." in str(column):
+            if str(field.transform) != "identity" or kind not in PARTITION_TYPES or "." in str(column):
                 return f"is partitioned by {field.transform}({column}), a {kind}"
         return None
 
@@ -252,9 +165,10 @@ class OpenIceberg:
     def has(self, mark: Mark) -> bool:
         return mark.token in [each.partition(":")[0] for each in self._marks(mark.owner)]
 
-    def marks(self, mark: Mark) -> list[str]:
-        """Give the marks that a commit leaves, the newest first: token and checkpoint."""
-        return [f"{mark.token}:{mark.checkpoint}", *self._marks(mark.owner)][:REMEMBERED]
+    def properties(self, mark: Mark) -> dict[str, str]:
+        """Give what a commit leaves: the marks, the newest first, by token and checkpoint; and what readers look at."""
+        marks = [f"{mark.token}:{mark.checkpoint}", *self._marks(mark.owner)][:REMEMBERED]
+        return {f"{PREFIX}{mark.owner}": json.dumps(marks), mark.shown: str(mark.checkpoint)}
 
     @property
     def library(self) -> Any:
@@ -290,21 +204,21 @@ class OpenIceberg:
         from pyiceberg.table.update import AssertRefSnapshotId
 
         table = self._table
-        gone = self._gone(mark, change)
         # The library reads a file's partition from the column's smallest and largest value.
         self._override({f"write.metadata.metrics.column.{each}": "truncate(16)" for each in self._partition_by()})
-        files = change.data
+        added = self._added(change)
+        gone = self._gone(mark, change, added)
         try:
-            with table.transaction() as transaction:
+            with _transaction(table) as transaction:
                 about = {f"{PREFIX}checkpoint": str(mark.checkpoint), f"{PREFIX}job": mark.owner}
                 # Asserted first and always: a change of no row asserts nothing, and would set the older marks again.
                 loaded = {"ref": "main", "snapshot-id": table.metadata.current_snapshot_id}
                 transaction._stage((), (AssertRefSnapshotId.model_validate(loaded),))
                 if gone is not None:
                     _delete(transaction, gone, about)
-                if files:
-                    transaction.add_files(files, snapshot_properties=about, check_duplicate_files=False)
-                transaction.set_properties({f"{PREFIX}{mark.owner}": json.dumps(self.marks(mark))})
+                if added:
+                    _add(transaction, added, about)
+                transaction.set_properties(self.properties(mark))
                 if mark.retained is not None:
                     self._tag(transaction, mark.owner, mark.checkpoint, keep=mark.retained)
         except CommitFailedException:
@@ -329,7 +243,7 @@ class OpenIceberg:
         about = {f"{PREFIX}job": undone.owner, f"{PREFIX}rewound": str(undone.to)}
         target = oldest.parent_snapshot_id
         try:
-            with self._table.transaction() as transaction:
+            with _transaction(self._table) as transaction:
                 if target is None:
                     _delete(transaction, AlwaysTrue(), about)
                 else:
@@ -339,7 +253,7 @@ class OpenIceberg:
                         pass
                 gone = self._undone(undone, undone.owner)
                 marks = [each.partition(":")[0] if each in gone else each for each in self._marks(undone.owner)]
-                transaction.set_properties({f"{PREFIX}{undone.owner}": json.dumps(marks)})
+                transaction.set_properties({f"{PREFIX}{undone.owner}": json.dumps(marks), undone.shown: str(undone.to)})
                 self._tag(transaction, undone.owner, None, keep=range(undone.to + 1))
         except CommitFailedException:
             return None
@@ -411,14 +325,23 @@ class OpenIceberg:
             raise OvertakenError("the snapshot before has expired")
         return oldest, len(seen)
 
-    def _gone(self, mark: Mark, change: Change) -> Any:
+    def _added(self, change: Change) -> list[Any]:
+        """Describe the staged files as the library does, which would ask three times for each."""
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        def described(url: str, size: int, footer: Any) -> Any:
+            file: Any = FooterAlone(size, footer)
+            return parquet_file_to_data_file(file, self._table.metadata, url)
+
+        return list(self.files.each_footer([file for each in change.staged for file in each.sizes], described))
+
+    def _gone(self, mark: Mark, change: Change, added: Sequence[Any]) -> Any:
         """Give the predicate of the rows that the change removes; None if it only adds.
 
         Raises:
             OvertakenError: others have changed what the rows replace since the epoch was triggered.
         """
         from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         if change.mode is Mode.APPEND:
             return None
@@ -428,10 +351,8 @@ class OpenIceberg:
         if change.mode is Mode.REPLACE:
             self._check_foreign(mark, change.version, None)
             return AlwaysTrue()
-        table = self._table
-        spec = len(table.spec().fields)
-        found = (parquet_file_to_data_file(table.io, table.metadata, url).partition for url in change.data)
-        partitions = {tuple(each[at] for at in range(spec)) for each in found}
+        spec = len(self._table.spec().fields)
+        partitions = {tuple(each.partition[at] for at in range(spec)) for each in added}
         self._check_foreign(mark, change.version, partitions)
         return matching(self._partition_by(), partitions)
 
@@ -476,10 +397,41 @@ class OpenIceberg:
         return [each for each in late if each.partition(":")[2]]
 
 
+def _transaction(table: Any) -> Any:
+    """Begin a transaction that keeps its metadata from step to step: the library copies the whole history at each look.
+
+    That is some 20 looks a commit, each 30 ms for 1,000 snapshots.
+    """
+    from pyiceberg.table import Transaction
+
+    class Keeping(Transaction):
+        _kept: tuple[Any, Any, Any] = (None, None, None)
+
+        @property
+        def table_metadata(self) -> Any:
+            before, updates, made = self._kept
+            if before is not self._table.metadata or updates is not self._updates:
+                made = super().table_metadata
+                self._kept = self._table.metadata, self._updates, made
+            return made
+
+    return Keeping(table)
+
+
 def _delete(transaction: Any, gone: Any, about: Mapping[str, str]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Delete operation did not match")
         transaction.delete(gone, snapshot_properties=about)
+
+
+def _add(transaction: Any, files: Sequence[Any], about: Mapping[str, str]) -> None:
+    metadata = transaction.table_metadata
+    if metadata.name_mapping() is None:  # files have no ids of columns
+        mapping = metadata.schema().name_mapping.model_dump_json()
+        transaction.set_properties({"schema.name-mapping.default": mapping})
+    with transaction.update_snapshot(snapshot_properties=about).fast_append() as snapshot:
+        for each in files:
+            snapshot.append_data_file(each)
 
 
 def _named(snapshot: Any) -> str:

@@ -259,7 +259,7 @@ class OpenPostgres:
     def probe(self, token: str) -> None:
         """See `OpenTable`: a mark, in a transaction that is rolled back."""
         with self._connect() as connection:
-            self._set_mark(connection, Mark("cairn doctor", 0, token))
+            self._set_mark(connection, Mark("cairn doctor", 0, token, ""))
             connection.rollback()
 
     def _set_mark(self, connection: Any, mark: Mark, added: int | None = None) -> bool:
@@ -295,6 +295,9 @@ class OpenPostgres:
                         raise OvertakenError(f"a DELETE would do more: {', '.join(more)}", self._by_hand(undone, due))
                     for each in due:
                         self._delete(connection, undone, each, due)
+                    if due:  # readers look for the newest
+                        back = Mark(undone.owner, undone.to, f"rolled back {due[0].token}", undone.shown)
+                        self._set_mark(connection, back)
         except InsufficientPrivilege as error:
             why = f"it {_no_right('SELECT or DELETE')} ({one_line(str(error))})"
             raise OvertakenError(why, self._by_hand(undone, due)) from error

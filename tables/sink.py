@@ -31,7 +31,19 @@ from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
 from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, MasterHook, RewindNotice
 from ..checkpoint.remedies import forget_listener
 from ..storage.clock import system_runtime
-from .contract import Access, Change, Mark, NewTable, OpenTable, OvertakenError, Staged, Undone, refused, unreadable
+from .contract import (
+    Access,
+    Change,
+    Mark,
+    NewTable,
+    OpenTable,
+    OvertakenError,
+    Staged,
+    Undone,
+    refused,
+    shown,
+    unreadable,
+)
 from .staged_files import StagedFiles
 from .transactions import Due, commit_together, has_transactions
 
@@ -112,9 +124,10 @@ class TableSink(MasterHook):
         if self.table.on_rewind == "keep":
             return
         table = self.open()
-        owner = f"{staged_tables.owner_of(notice.job, notice.storage)}.{self._name}"
+        job = staged_tables.owner_of(notice.job, notice.storage)
         kin = rf"{re.escape(notice.job)}\.[0-9a-f]{{8}}\.{re.escape(self._name)}"
-        undone = Undone(owner, notice.to, notice.through, self._since, kin, self._table_id)
+        seen = shown(job, self._name)
+        undone = Undone(f"{job}.{self._name}", notice.to, notice.through, self._since, kin, seen, self._table_id)
         for _ in range(TRIES):
             if isinstance(table, NewTable):
                 return
@@ -245,7 +258,8 @@ class TableSink(MasterHook):
     def _mark(self, notice: CheckpointNotice, found: Sequence[StagedRows]) -> Mark:
         folders = "\n".join(sorted(each.folder for each in found))
         retained = notice.retained if self.table.on_rewind == "roll_back" else None
-        return Mark(f"{found[0].owner}.{self._name}", notice.checkpoint, staged_tables.digest(folders)[:32], retained)
+        owner, token = found[0].owner, staged_tables.digest(folders)[:32]
+        return Mark(f"{owner}.{self._name}", notice.checkpoint, token, shown(owner, self._name), retained)
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         """Delete the rows of executions that no checkpoint will hold."""
@@ -333,6 +347,11 @@ class TableSink(MasterHook):
                     code="table_changed",
                     table=self.table.title,
                 ) from why
+            except FileNotFoundError:
+                if table.files.are_there([*change.data, *(url for each in change.staged for url in each.deletes)]):
+                    raise
+                self._check_committed(table, mark)
+                return False
 
         rows = sum(each.rows.rows for each in change.staged)
         self._commit_with(table, mark, attempt, f"committed {rows} rows to {self.table.title} ({change.mode.value})")
@@ -366,7 +385,7 @@ class TableSink(MasterHook):
         )
 
     def _check_committed(self, table: OpenTable | NewTable, mark: Mark) -> None:
-        """Look again where a manifest is gone: another process deletes it once it has committed."""
+        """Look again where staged files are gone: another process deletes them once it has committed."""
         table.refresh()
         if not table.has(mark):
             raise DamagedError(

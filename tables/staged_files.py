@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import io
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import MANIFEST, Manifest, StagedRows
 from ..checkpoint.errors import DamagedError
 from ..storage.records import dataclass
+
+_Made = TypeVar("_Made")
+_AT_ONCE = 8
+"""Footers read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +40,58 @@ class StagedFiles:
         """
         import pyarrow.parquet as pq
 
-        for path in self._below(f"{staged.folder}/{MANIFEST}"):
-            if path.endswith(".parquet"):
-                try:
-                    with self.filesystem.open_input_file(path) as source:
-                        [text] = pq.read_table(source)["manifest"].to_pylist()
-                except FileNotFoundError:
-                    return None  # another process has committed, and deletes
-                if staged_tables.digest(text) != staged.sha256:
-                    raise DamagedError(
-                        "a manifest of staged rows was altered after the stage acknowledged. Put the file back",
-                        code="staged_rows",
-                        file=path,
-                    )
-                return staged_tables.manifest_of(text, where=path)
-        return None
+        self._path(staged.folder)
+        where, text = f"the acknowledgement of {staged.folder}", staged_tables.unpacked(staged.manifest)
+        if not staged.manifest:
+            paths = self._below(f"{staged.folder}/{MANIFEST}")
+            where = next((each for each in paths if each.endswith(".parquet")), "")
+            if not where:
+                return None
+            try:
+                with self.filesystem.open_input_file(where) as source:
+                    [text] = pq.read_table(source)["manifest"].to_pylist()
+            except FileNotFoundError:
+                return None  # another process has committed, and deletes
+        if staged_tables.digest(text) != staged.sha256:
+            raise DamagedError(
+                "a manifest of staged rows was altered after the stage acknowledged. Put the file back",
+                code="staged_rows",
+                file=where,
+            )
+        return staged_tables.manifest_of(text, where=where)
 
-    def footer(self, url: str) -> Any:
-        """Read the footer of a staged Parquet file."""
-        import pyarrow.parquet as pq
+    def each_footer(self, files: Sequence[tuple[str, int]], use: Callable[[str, int, Any], _Made]) -> Iterator[_Made]:
+        """Read footers of staged Parquet files, some at once, and yield what is made of each, in order.
 
-        with self.filesystem.open_input_file(self._path(url)) as source:
-            return pq.read_metadata(source)
+        Args:
+            files: URL and size of each, which saves asking for it.
+            use: makes something of URL, size and footer.
+
+        Raises:
+            FileNotFoundError: one is gone.
+        """
+        from pyarrow.dataset import ParquetFileFormat
+
+        def read(file: tuple[str, int]) -> _Made:
+            url, size = file
+            path = self._path(url)
+            try:
+                footer = ParquetFileFormat().make_fragment(path, self.filesystem, file_size=size).metadata
+            except OSError as error:  # of whatever class, where the size is not asked for first
+                if not self.are_there([url]):
+                    raise FileNotFoundError(f"a staged file is gone: {url}") from error
+                raise
+            return use(url, size, footer)
+
+        with ThreadPoolExecutor(_AT_ONCE, "cairn-footers") as pool:
+            yield from pool.map(read, files)
+
+    def are_there(self, urls: Sequence[str]) -> bool:
+        """Tell whether all of these staged files exist."""
+        from pyarrow.fs import FileType
+
+        found = self.filesystem.get_file_info([self._path(each) for each in urls])
+        return all(each.type == FileType.File for each in found)
 
     def batches(self, url: str, columns: Sequence[str]) -> Iterator[Any]:
         """Read the rows of a staged Parquet file, some thousands at a time, with its columns in this order."""
@@ -111,3 +147,29 @@ class StagedFiles:
             raise DamagedError("staged rows lie outside of their table's folder", code="staged_rows", found=url)
         below = url.removeprefix(self.url)
         return f"{self.root}{below}" if self.root else below[1:]
+
+
+class FooterAlone:
+    """The footer of a Parquet file, in place of the file and of the file system in which a library looks for it.
+
+    Args:
+        size: of the file, in bytes.
+        footer: as pyarrow reads it.
+    """
+
+    def __init__(self, size: int, footer: Any) -> None:
+        self._size, self._footer = size, footer
+
+    def new_input(self, url: str) -> FooterAlone:  # noqa: ARG002 - the library's
+        """Give the file."""
+        return self
+
+    def open(self) -> io.BytesIO:
+        """Open the footer."""
+        found = io.BytesIO()
+        self._footer.write_metadata_file(found)
+        found.seek(0)
+        return found
+
+    def __len__(self) -> int:
+        return self._size

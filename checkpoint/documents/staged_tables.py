@@ -1,13 +1,15 @@
 """Tables outside of the storage: what the trigger fixes of one, and what a driver has staged for it (decision 0056).
 
-The trigger's answer and the committable are small; the names of the staged files, of which there may be thousands, are
-in a manifest beside the files.
+The trigger's answer and the committable are small. The names of the staged files are in a manifest: packed into the
+committable if they are few, in a file beside the staged ones if they are thousands.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Any
@@ -155,6 +157,8 @@ class StagedRows:
     """Of an upsert."""
     branch: StagedBranch | None = field(default=None, metadata=SPARSE)
     """None: rows were staged."""
+    manifest: str = field(default="", metadata=SPARSE)
+    """The manifest, packed; empty: it is a file below `folder`."""
 
     @property
     def changes(self) -> bool:
@@ -196,6 +200,19 @@ def manifest_text(manifest: Manifest) -> str:
 def manifest_of(text: str, *, where: str) -> Manifest:
     """Read a stored manifest."""
     return from_json(Manifest, json.loads(text), key=where)
+
+
+def packed(text: str) -> str:
+    """Give a manifest's text as a short one: names of files of one write differ in little."""
+    return base64.b85encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def unpacked(text: str) -> str:
+    """Give what `packed` has packed; the empty text if it was altered since."""
+    try:
+        return zlib.decompress(base64.b85decode(text)).decode()
+    except (ValueError, zlib.error):
+        return ""
 
 
 def digest(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ class Place:
     def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3, *, partitioned: bool = False) -> None:
         self.folder, self.url, self.s3, self.partitioned = folder, url, dict(s3), partitioned
         self.owner, self.answers = "flights.0a", dict[int, Any]()
+        self.long_manifests = False
         self.filesystem: Any = LocalFileSystem()
         if s3:
             self.filesystem = S3FileSystem(**{name: s3[key] for name, key in _OF_PYARROW.items()})
@@ -119,6 +121,10 @@ class Place:
 
     def named(self) -> set[str]:
         """Give the files that the table names."""
+        raise NotImplementedError
+
+    def shown(self) -> int | None:
+        """Give the checkpoint that the table shows to readers."""
         raise NotImplementedError
 
     def staged(self) -> set[str]:
@@ -171,9 +177,12 @@ class Place:
         text = staged_tables.manifest_text(
             Manifest(then.table_id, columns_then, then.partition_by, tuple(files), tuple(gone), then.version)
         )
-        self._put(f"{folder}/manifest/part.parquet", {"manifest": [text]})
         count = len(ids) + len(deletes)
         rows = StagedRows(self.owner, folder, staging, staged_tables.digest(text), count, mode, key)
+        if self.long_manifests:
+            self._put(f"{folder}/manifest/part.parquet", {"manifest": [text]})
+        else:
+            rows = replace(rows, manifest=staged_tables.packed(text))
         return Committable(stage, self.sink.name, staged_tables.encode(rows))
 
     def _put(self, url: str, columns: Mapping[str, list[Any]]) -> int:
@@ -234,6 +243,9 @@ class Iceberg(Place):
     def named(self) -> set[str]:
         return {self.path(each["file_path"]) for each in self.table.inspect.files().to_pylist()}
 
+    def shown(self) -> int | None:
+        return int(self.table.properties.get("cairn.checkpoint:flights.orders", 0)) or None
+
 
 class Delta(Place):
     """A Delta table."""
@@ -273,3 +285,6 @@ class Delta(Place):
     def named(self) -> set[str]:
         actions = pa.table(self.table.get_add_actions()).to_pylist()
         return {self.path(f"{self.url}/{each['path']}") for each in actions}
+
+    def shown(self) -> int | None:
+        return self.table.transaction_version("cairn.checkpoint:flights.orders")

@@ -85,12 +85,17 @@ def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic
     assert not [key for key in keys if key.endswith("/") or "_SUCCESS" in key or "magic" in key or "_temporary" in key]
 
 
-def test_files_in_a_bucket_are_read_as_they_were_fixed_and_tables_appended_to(tmp_path: Path) -> None:
+def test_files_in_a_bucket_are_read_as_they_were_fixed_and_tables_appended_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """semantics T11, C4: by their names as they are, whatever Spark reads as a pattern, and by their tags"""
     with S3Server(keep_alive=False) as server:
         storage = f"s3://{server.create_bucket('reads')}/lake"
+        monkeypatch.setenv("S3_LOG", str(server.root / "versitygw.log"))
         found = run_epochs(server, storage, s3a_jars(), tmp_path, "s3_sources")
     assert found["Iceberg"] == found["Delta"] == [[0, 1, 2, 3], True, 2], "each row once, and no other file stays"
+    for name in ("Iceberg", "Delta"):
+        assert found[f"{name} requests"] < 130, "a second write by the committer would cost 55 more"
     assert found["odd"], "each by its name, and no other"
     assert "'co:lon[1].csv'" in found["refused"]
     assert "b.csv was written again" in found["before"]

@@ -88,7 +88,7 @@ def test_what_no_longer_counts_is_taken_back(
     before = place.rows()
     late = [commit(place, 3, 11, **way), commit(place, 4, 7)]
     changed = place.rows()
-    assert changed != before
+    assert (changed != before, place.shown()) == (True, 4)
     if killed:
         with monkeypatch.context() as patch:
             around(patch, place, "roll_back", *((kill, nothing) if killed == "before" else (nothing, kill)))
@@ -97,7 +97,7 @@ def test_what_no_longer_counts_is_taken_back(
         assert place.rows() == (changed if killed == "before" else before)
     for _ in range(2):
         go_back(place, 2, 4)
-        assert place.rows() == before
+        assert (place.rows(), place.shown()) == (before, 2)
     for told in late:
         place.new_sink().notify_checkpoint_complete(told)
     place.foreign(25)
@@ -107,7 +107,7 @@ def test_what_no_longer_counts_is_taken_back(
     commit(place, 5, 11)
     assert place.rows() == sorted([*before, 11])
     go_back(place, 2, 4)
-    assert place.rows() == sorted([*before, 11]), "what counts is on top"
+    assert (place.rows(), place.shown()) == (sorted([*before, 11]), 5), "what counts is on top"
     go_back(place, 2, 5)
     assert place.rows() == before
 

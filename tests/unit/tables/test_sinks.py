@@ -19,6 +19,7 @@ import duckdb
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyiceberg.table
 import pytest
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.catalog.sql import SqlCatalog
@@ -28,7 +29,7 @@ from pyiceberg.table import DataScan
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, UUIDType
 
-from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, description_of
+from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, description_of, packed
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.spark.staged_columns import check_key
@@ -421,7 +422,7 @@ def test_a_table_that_lies_elsewhere_than_its_rows(tmp_path: Path, monkeypatch: 
         why = rf"lie in {elsewhere}, and the rows were staged in .*/lake/.*cairn forget-listener flights .*cairn rewind"
         with raises_code("table_changed", match=why):
             place.sink.notify_checkpoint_complete(told)
-    assert (place.rows(), len(place.staged())) == ([], 2)
+    assert (place.rows(), len(place.staged())) == ([], 1)
     place.sink.notify_checkpoint_aborted(told)
     later = notice(place.stage(place.trigger(4), "b", 2), checkpoint=4)
     place.sink.notify_checkpoint_complete(later)
@@ -463,7 +464,7 @@ def test_a_month_with_kills_others_and_a_rewind(
     assert place.rows() == sorted([*range(1, days + 1), *(100 + each for each in others)])
 
 
-@pytest.mark.parametrize("reader", ["Python", "pandas", "polars", "DuckDB"])
+@pytest.mark.parametrize("reader", ["Python", "pandas", "polars", "DuckDB", "its checkpoint"])
 @pytest.mark.parametrize("kind", [Iceberg, Delta])
 def test_readers_of_the_documentation(kind: Any, reader: str, tmp_path: Path) -> None:
     place = kind(tmp_path, f"file://{tmp_path}/lake")  # polars finds no file of a Delta table below a name with a space
@@ -473,6 +474,9 @@ def test_readers_of_the_documentation(kind: Any, reader: str, tmp_path: Path) ->
     at = 0 if isinstance(place, Iceberg) else 1
     known = {"catalog": getattr(place, "catalog", None), "uri": place.url, "DeltaTable": deltalake.DeltaTable}
     rows = eval(re.findall("`(.*?)`", line)[at], {**known, "polars": polars, "duckdb": duckdb})
+    if reader == "its checkpoint":
+        assert int(rows) == 3
+        return
     found = rows.fetchall() if reader == "DuckDB" else rows["id"]
     ids = [each[0] if reader == "DuckDB" else int(getattr(each, "as_py", lambda each=each: each)()) for each in found]
     assert sorted(ids) == [1, 2]
@@ -589,6 +593,17 @@ def test_tokens_are_compared_and_not_ids(place: Place, monkeypatch: pytest.Monke
     assert place.staged() == place.named()
 
 
+def test_a_commit_copies_the_history_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library does at each look at a transaction's metadata: 23 times, half a second with 1,000 snapshots."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/lake")
+    copies: list[int] = []
+    real = pyiceberg.table.update_table_metadata
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", lambda *given: (copies.append(1), real(*given))[1])
+    told = notice(place.stage(place.trigger(3), "good", 1), checkpoint=3, retained=(3,))
+    place.sink.notify_checkpoint_complete(told)
+    assert (place.rows(), 1 <= len(copies) <= 6) == ([1], True), len(copies)
+
+
 def test_an_epoch_without_rows_commits_nothing(place: Place) -> None:
     told = notice(place.stage(place.trigger(3), "good"))
     for _ in range(2):
@@ -620,7 +635,7 @@ def test_a_table_that_changed_keeps_the_notice_with_a_way_out(place: Place) -> N
         why = r'column route was "string", and is now "long"'
     with raises_code("table_changed", match=rf"{why}.*cairn forget-listener flights table.orders --checkpoint 3 --yes"):
         place.sink.notify_checkpoint_complete(notice(committable))
-    assert len(place.staged()) == 2, "nothing is deleted"
+    assert len(place.staged()) == 1, "nothing is deleted"
     if isinstance(place, Iceberg):
         with place.table.update_schema() as update:
             update.rename_column("way", "route")
@@ -636,15 +651,21 @@ def test_a_table_that_changed_keeps_the_notice_with_a_way_out(place: Place) -> N
             place.sink.notify_checkpoint_complete(notice(later))
 
 
-def test_staged_rows_that_are_gone_or_altered_are_not_committed(place: Place) -> None:
+@pytest.mark.parametrize("long", [False, True], ids=["packed", "file"])
+def test_staged_rows_that_are_gone_or_altered_are_not_committed(place: Place, long: bool) -> None:
+    place.long_manifests = long
     staging = place.trigger(3)
     committable = place.stage(staging, "good", 1)
     assert isinstance(committable.value, dict)
-    manifest = Path(f"{committable.value['folder']}/manifest/part.parquet".removeprefix("file://"))
-    pq.write_table(pa.table({"manifest": ["{}"]}), manifest)
-    with raises_code("staged_rows", match="altered"):
-        place.sink.notify_checkpoint_complete(notice(committable))
-    manifest.unlink()
+    folder = Path(str(committable.value["folder"]).removeprefix("file://"))
+    altered = [{**committable.value, "manifest": each} for each in ("{}", packed("{}"))]
+    if long:
+        altered = [committable.value]
+        pq.write_table(pa.table({"manifest": ["{}"]}), folder / "manifest/part.parquet")
+    for value in altered:
+        with raises_code("staged_rows", match="altered"):
+            place.sink.notify_checkpoint_complete(notice(replace(committable, value=value)))
+    (folder / ("manifest/part.parquet" if long else "data/part-1.parquet")).unlink()
     with raises_code("staged_rows", match="are gone, and not in the table.*cairn rewind"):
         place.sink.notify_checkpoint_complete(notice(committable))
     outside = replace(committable, value={**committable.value, "folder": f"{staging}/../../x"})

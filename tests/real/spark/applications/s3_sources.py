@@ -28,6 +28,11 @@ root = storage.removesuffix("/lake")
 found: dict[str, object] = {}
 
 
+def requests() -> int:
+    """Give how many requests the server has had."""
+    return Path(os.environ["S3_LOG"]).read_text().count(" | vgw | ")
+
+
 def numbers_in(files: list[str]) -> list[int]:
     """Read the files, which have a number each."""
     rows = spark.read.option("header", True).schema("n int").csv(files).collect()
@@ -99,6 +104,7 @@ for place in (Iceberg, Delta):
     pipeline.trigger("rows", hooks=(at.sink,), listeners=(at.sink.name,))
     rows = spark.range(4).selectExpr("id", "string(id) AS route").repartition(2)
     for fails in (True, False):
+        before = requests()
         try:
             with pipeline.epoch("rows") as epoch:
                 epoch.table("orders").append(rows)
@@ -108,5 +114,6 @@ for place in (Iceberg, Delta):
             assert fails
     pipeline.complete("rows")
     pipeline.coordinator.deliver([at.sink])
+    found[f"{place.__name__} requests"] = requests() - before
     found[place.__name__] = [at.rows(), at.staged() == at.named(), len(at.named())]
 print("FOUND " + json.dumps(found))

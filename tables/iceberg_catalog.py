@@ -1,0 +1,101 @@
+"""Loads an Iceberg table from its catalog, or describes the one that the first commit creates (decision 0056)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from ..checkpoint.documents.staged_tables import NESTED, Format, TableDescription
+from ..checkpoint.errors import InvalidConfigError
+from .contract import NewTable
+from .iceberg import PARTITION_TYPES, UNPARTITIONED, UPSERT_ROWS, UPSERT_TERMS, OpenIceberg, files_of
+from .iceberg_columns import SPARK, fields_of
+
+
+def open_table(
+    title: str, parts: Sequence[str], properties: Mapping[str, str], new: tuple[tuple[str, ...], str | None] | None
+) -> OpenIceberg | NewTable:
+    """Load a table.
+
+    Args:
+        title: its name for messages.
+        parts: the catalog's name, the namespaces and the table's name.
+        properties: of the catalog.
+        new: partition columns and location of a table to create; None: it has to exist.
+
+    Raises:
+        InvalidConfigError: the catalog has no such table, or no namespace or location for it.
+    """
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    catalog = load_catalog(parts[0], **properties)
+    try:
+        return OpenIceberg(title, catalog.load_table(tuple(parts[1:])))
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        if new is None:
+            raise InvalidConfigError(
+                f"the catalog has no table {title}. Create it, give create=True, or name another one in the group's "
+                "tables",
+                table=title,
+                catalog=parts[0],
+            ) from error
+    return _new_table(title, parts, catalog, *new)
+
+
+def _new_table(title: str, parts: Sequence[str], catalog: Any, by: tuple[str, ...], location: str | None) -> NewTable:
+    location = (location or _location(title, parts, catalog)).rstrip("/")
+
+    def create(columns: Mapping[str, Any]) -> None:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.schema import Schema
+        from pyiceberg.transforms import IdentityTransform
+
+        schema = Schema(*fields_of(columns, count(1)))
+        fields = (
+            PartitionField(schema.find_field(each).field_id, 1000 + at, IdentityTransform(), each)
+            for at, each in enumerate(by)
+        )
+        with suppress(TableAlreadyExistsError):
+            catalog.create_table(tuple(parts[1:]), schema, location, PartitionSpec(*fields))
+
+    described = TableDescription(
+        title,
+        "",
+        "",
+        {"type": "struct", "fields": []},
+        by,
+        refused={} if by else UNPARTITIONED,
+        upsert_rows=UPSERT_ROWS,
+        upsert_terms=UPSERT_TERMS,
+        format=Format.ICEBERG,
+        new_types=(*SPARK.values(), "decimal", *NESTED),
+        new_partition_types=tuple(SPARK[each] for each in PARTITION_TYPES),
+    )
+    files = files_of(f"{location}/data", catalog.properties)
+    return NewTable(files, OpenIceberg.names_files, described, create)
+
+
+def _location(title: str, parts: Sequence[str], catalog: Any) -> str:
+    """Give the folder of a new table, as the library does for catalogs that do not choose it themselves."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    try:
+        place = catalog.load_namespace_properties(tuple(parts[1:-1])).get("location")
+    except NoSuchNamespaceError as error:
+        raise InvalidConfigError(
+            f"the catalog has no namespace for {title}. Create the namespace", table=title, catalog=parts[0]
+        ) from error
+    if place:
+        return f"{place.rstrip('/')}/{parts[-1]}"
+    warehouse = str(catalog.properties.get("warehouse") or "")
+    if ":/" in warehouse or warehouse.startswith("/"):
+        return f"{warehouse.rstrip('/')}/{'.'.join(parts[1:-1])}/{parts[-1]}"
+    raise InvalidConfigError(
+        f"neither the catalog nor the namespace says where {title} is to lie. Give the table location='s3://…'",
+        table=title,
+        catalog=parts[0],
+    )
