@@ -36,6 +36,8 @@ log = logging.getLogger("airflow_cairn")
 
 EXTENSIONS = "spark.sql.extensions"
 _NEEDED = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_KEPT = 1_000
+"""Snapshots of a branch that an expiry leaves meanwhile, so that it is known to be the branch that was made."""
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
 """Begins Spark's conf of what the summary of each snapshot says."""
 
@@ -163,7 +165,10 @@ class Branches:
         self._check_alone(name, table, stage, refs)
         base = refs.get("main", "")
         try:
-            self.spark.sql(f"ALTER TABLE {sql} CREATE BRANCH {branch}" + (f" AS OF VERSION {base}" if base else ""))
+            self.spark.sql(
+                f"ALTER TABLE {sql} CREATE BRANCH {branch}{f' AS OF VERSION {base}' if base else ''} "
+                f"WITH SNAPSHOT RETENTION {_KEPT} SNAPSHOTS"
+            )
         except Exception as error:
             raise InvalidStateError(
                 f"Spark could not make a branch of {table.name}. Give the stage's credentials the right to commit to "

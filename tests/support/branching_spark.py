@@ -51,9 +51,11 @@ class BranchingSpark:
         if text.startswith("DESCRIBE"):
             location = {"col_name": "Location", "data_type": table.location().replace("file:///", "file:/")}
             return _Rows([{"col_name": "Location", "data_type": "string"}, location])  # columns come first
-        if made := re.fullmatch(r"CREATE BRANCH (\w+)( AS OF VERSION (\d+))?", said):
+        kept = r"(?: WITH SNAPSHOT RETENTION (\d+) SNAPSHOTS)?"
+        if made := re.fullmatch(rf"CREATE BRANCH (\w+) AS OF VERSION (\d+){kept}", said):
             self.before("create")
-            table.manage_snapshots().create_branch(int(made[3]), made[1]).commit()
+            keep = int(made[3]) if made[3] else None
+            table.manage_snapshots().create_branch(int(made[2]), made[1], min_snapshots_to_keep=keep).commit()
             self.after("create")
         elif dropped := re.fullmatch(r"DROP BRANCH (IF EXISTS )?(\w+)", said):
             self.before("drop")
@@ -78,7 +80,12 @@ class BranchingSpark:
             if each.startswith("spark.sql.iceberg.snapshot-property.")
         }
         self.before("write")
-        self.catalog.load_table(name).append(rows, snapshot_properties=about, branch=branch)
+        table = self.catalog.load_table(name)
+        kept = table.metadata.refs[branch].min_snapshots_to_keep
+        table.append(rows, snapshot_properties=about, branch=branch)
+        if kept:  # pyiceberg's append forgets it, and Iceberg's does not
+            head = self.catalog.load_table(name).metadata.refs[branch].snapshot_id
+            table.manage_snapshots().create_branch(head, branch, min_snapshots_to_keep=kept).commit()
         self.after("write")
 
     def _parse(self, text: str) -> tuple[str, str]:
