@@ -30,17 +30,16 @@ class Remedy:
         return self.action.format(job=job, storage=storage, checkpoint=checkpoint)
 
 
-def forget_listener(job: str, listener: str, checkpoint: int, storage: str | StorageUri = "") -> str:
+def forget_listener(job: str, listener: str, checkpoint: int, storage: str | StorageUri) -> str:
     """Give the command that gives up what a listener has still to hear of one checkpoint.
 
     Args:
         job: the job's name.
         listener: the listener's name.
         checkpoint: the checkpoint's id.
-        storage: the storage root; empty where the message does not know it.
+        storage: the storage root.
     """
-    where = f" --storage {storage}" if storage else ""
-    return f"cairn forget-listener {job} {listener} --checkpoint {checkpoint} --yes{where}"
+    return f"cairn forget-listener {job} {listener} --checkpoint {checkpoint} --yes --storage {storage}"
 
 
 _MEND_AND_CLEAR = (

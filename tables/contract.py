@@ -45,6 +45,8 @@ class Mark:
     """Where readers find the checkpoint; see `shown`."""
     retained: tuple[int, ...] | None = None
     """Checkpoints whose versions are kept for a rewind; None: none."""
+    storage: str = ""
+    """The job's, for the commands in messages."""
 
 
 @dataclass(frozen=True, slots=True)

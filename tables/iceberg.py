@@ -306,7 +306,7 @@ class OpenIceberg:
             elif about is None or about.operation.value != "replace":
                 others.append(_named(snapshot))
             number = snapshot.parent_snapshot_id
-            if number is None and snapshot.sequence_number != 1:  # an expiry takes the parent's name away, too
+            if number is None and not _is_first(snapshot):  # an expiry takes the parent's name away, too
                 return self._above_gap(undone, oldest, seen)
         return oldest, len(seen)
 
@@ -432,6 +432,14 @@ def _add(transaction: Any, files: Sequence[Any], about: Mapping[str, str]) -> No
     with transaction.update_snapshot(snapshot_properties=about).fast_append() as snapshot:
         for each in files:
             snapshot.append_data_file(each)
+
+
+def _is_first(snapshot: Any) -> bool:
+    """Tell whether nothing came before a snapshot that names no parent, or no row; version 1 has no numbers."""
+    about = snapshot.summary
+    if snapshot.sequence_number == 1 or about is None or not about["total-records"]:
+        return bool(snapshot.sequence_number == 1)
+    return int(about["total-records"]) == int(about["added-records"] or 0) - int(about["deleted-records"] or 0)
 
 
 def _named(snapshot: Any) -> str:

@@ -259,7 +259,8 @@ class TableSink(MasterHook):
         folders = "\n".join(sorted(each.folder for each in found))
         retained = notice.retained if self.table.on_rewind == "roll_back" else None
         owner, token = found[0].owner, staged_tables.digest(folders)[:32]
-        return Mark(f"{owner}.{self._name}", notice.checkpoint, token, shown(owner, self._name), retained)
+        seen = shown(owner, self._name)
+        return Mark(f"{owner}.{self._name}", notice.checkpoint, token, seen, retained, notice.storage)
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         """Delete the rows of executions that no checkpoint will hold."""
@@ -414,7 +415,7 @@ class TableSink(MasterHook):
 
     def _give_up(self, mark: Mark) -> str:
         job = mark.owner.removesuffix(f".{self._name}").rpartition(".")[0]
-        return f"give these rows up: {forget_listener(job, self.name, mark.checkpoint)}"
+        return f"give these rows up: {forget_listener(job, self.name, mark.checkpoint, mark.storage)}"
 
 
 def _lie_below(files: StagedFiles, found: Sequence[StagedRows]) -> bool:

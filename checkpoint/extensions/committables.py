@@ -53,6 +53,8 @@ class CheckpointNotice:
     """Whether a pause of the DAG ended it: its epoch goes on after the pause (semantics S1)."""
     waiting: frozenset[str] = frozenset()
     """Listeners that have still to hear this notice, and no earlier one: their changes may be committed along."""
+    storage: str = ""
+    """URI of the job's storage."""
 
 
 def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> CheckpointNotice:
@@ -71,6 +73,7 @@ def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: No
         paused=notice.paused,
         waiting=frozenset(notice.listeners)
         - {name for each in head.notices if each.checkpoint < notice.checkpoint for name in each.listeners},
+        storage=str(files.store.uri),
     )
 
 

@@ -19,6 +19,7 @@ from ..reasons import Status
 from ..remedies import forget_listener
 from ..rules import history, mirrors
 from ..store.head_store import Decision, UseCase, changed
+from ..store.job_files import JobFiles
 from .committables import CheckpointNotice, told_of
 from .contracts import CheckpointListener, check_listeners
 
@@ -74,7 +75,7 @@ class Notices(UseCase):
             head = self._told(notice.checkpoint, name)
         for name, failure in failures.items():
             raise CallbackError(
-                f"{_advice(self._files.job, failure, name)}: {one_line(repr(failure.error))}",
+                f"{_advice(self._files, failure, name)}: {one_line(repr(failure.error))}",
                 code="listener",
                 job=self._files.job,
                 listener=name,
@@ -114,12 +115,12 @@ class Notices(UseCase):
         return self._heads.update(decide)[0]
 
 
-def _advice(job: str, failure: _Failure, name: str) -> str:
+def _advice(files: JobFiles, failure: _Failure, name: str) -> str:
     if failure.unreadable:
         at = failure.notice.checkpoint
         return (
             f"what was staged for checkpoint {at} cannot be read; its notice is kept. Put the file back, or commit by "
-            f"hand and give the notice up: {forget_listener(job, name, at)}"
+            f"hand and give the notice up: {forget_listener(files.job, name, at, files.store.uri)}"
         )
     return (
         "the listener failed; its notice is kept and the next task tells it again. Mend the listener, the "

@@ -39,9 +39,14 @@ _NEW = {
 _ICEBERG = Schema(NestedField(1, "id", LongType()), NestedField(2, "route", StringType()))
 
 
+STORAGE = "s3://lake/cairn"
+
+
 def notice(*committables: Committable, checkpoint: int = 3, retained: Sequence[int] = ()) -> CheckpointNotice:
     """Give the notice of a completed checkpoint."""
-    return CheckpointNotice(checkpoint, "e", 1, Status.COMPLETED, checkpoint, None, "", committables, (*retained,))
+    return CheckpointNotice(
+        checkpoint, "e", 1, Status.COMPLETED, checkpoint, None, "", committables, (*retained,), storage=STORAGE
+    )
 
 
 _OF_PYARROW = {

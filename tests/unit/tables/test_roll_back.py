@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.extensions.contracts import RewindNotice
 from airflow_cairn.tables.delta import OpenDelta
 from airflow_cairn.tables.iceberg import OpenIceberg
 from tests.support.errors import raises_code
-from tests.support.lake import Delta, Iceberg, Place, notice
+from tests.support.lake import SCHEMA, Delta, Iceberg, Place, notice
 
 STORAGE = "s3://lake/cairn"
 OTHER = f"cairn-{staged_tables.owner_of('flights', STORAGE)}.orders-eu-7"
@@ -112,12 +112,35 @@ def test_what_no_longer_counts_is_taken_back(
     assert place.rows() == before
 
 
-def test_the_first_commit_of_all_is_taken_back(place: Place) -> None:
+class OldIceberg(Iceberg):
+    """Of the format's first version, whose snapshots have no sequence numbers."""
+
+    def create(self) -> None:
+        self.catalog.create_table("sales.orders", SCHEMA, properties={"format-version": "1"})
+
+
+@pytest.mark.parametrize("kind", [Iceberg, OldIceberg, Delta])
+def test_the_first_commit_of_all_is_taken_back(kind: type[Place], tmp_path: Path) -> None:
+    place = kind(tmp_path, f"file://{tmp_path}/lake")
+    place.owner = staged_tables.owner_of("flights", STORAGE)
     commit(place, 1, 1)
     go_back(place, 0, 1)
     go_back(place, 0, 1)
     commit(place, 2, 2)
     assert place.rows() == [2]
+
+
+def test_what_an_expiry_left_of_an_old_table_is_no_beginning(tmp_path: Path) -> None:
+    """Rows of others came before, so what no longer counts cannot be told from all."""
+    place = OldIceberg(tmp_path, f"file://{tmp_path}/lake")
+    place.owner = staged_tables.owner_of("flights", STORAGE)
+    place.foreign(8)
+    place.sink = place.new_sink(on_rewind="keep")  # without tags
+    commit(place, 1, 1)
+    place.tidy()
+    with raises_code("table_changed", match="the snapshot before has expired"):
+        go_back(place, 0, 1)
+    assert place.rows() == [1, 8]
 
 
 def test_what_others_have_committed_since_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -633,7 +633,9 @@ def test_a_table_that_changed_keeps_the_notice_with_a_way_out(place: Place) -> N
         other = pa.table({"id": pa.array([5], pa.int64()), "route": pa.array([6], pa.int64())})
         deltalake.write_deltalake(place.table, other, mode="overwrite", schema_mode="overwrite")
         why = r'column route was "string", and is now "long"'
-    with raises_code("table_changed", match=rf"{why}.*cairn forget-listener flights table.orders --checkpoint 3 --yes"):
+    with raises_code(
+        "table_changed", match=rf"{why}.*cairn forget-listener flights table.orders --checkpoint 3 --yes --storage s3"
+    ):
         place.sink.notify_checkpoint_complete(notice(committable))
     assert len(place.staged()) == 1, "nothing is deleted"
     if isinstance(place, Iceberg):

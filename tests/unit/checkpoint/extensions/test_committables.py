@@ -244,7 +244,7 @@ def test_metadata_that_is_damaged_keeps_the_notice(world: World, ear: Ear, alter
     first, _ = world.coordinator().head().notices
     mail = Ear("mail")
     restored = _damage(world, 1, altered=altered)
-    says = r"staged for checkpoint 1 cannot be read; .* cairn forget-listener flights warehouse --checkpoint 1"
+    says = r"checkpoint 1 cannot be read; .* cairn forget-listener flights warehouse --checkpoint 1 --yes --storage "
     with raises_code("listener", match=says):
         world.coordinator().deliver([ear, mail])
     assert (ear.heard, heard(mail)) == ([], [(2, "COMPLETED", ["b-routes"])])
