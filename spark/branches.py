@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import field
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -100,6 +100,7 @@ class Branches:
         self._check_session(table)
         self.before_snapshot.run()
         made = self._made[name] = self._make(name, table)
+        self._check_alone(name, table, self._refs(made.sql))  # another stage may have looked before this one made it
         owner = f"{owner_of(self.files, self.handover)}.{name}"
         with self._noted({"cairn.job": owner, "cairn.checkpoint": str(self.handover.checkpoint)}):
             yield _sql((*table.parts, f"branch_{made.name}"))
@@ -159,10 +160,9 @@ class Branches:
                 f"in {table.location}. Have both name one catalog",
                 table=table.name,
             )
-        stage = re.sub(r"\W", "_", at.stage, flags=re.ASCII)
-        branch = f"{table.staging}_{at.token}_{self.run}_{stage}"
+        branch = f"{table.staging}_{at.token}_{self.run}_{self._stage}"
         refs = self._refs(sql)
-        self._check_alone(name, table, stage, refs)
+        self._check_alone(name, table, refs)
         base = refs.get("main", "")
         try:
             self.spark.sql(
@@ -176,14 +176,19 @@ class Branches:
                 table=table.name,
                 branch=branch,
             ) from error
-        made = _Branch(table, branch, base, base)
-        return made if base else replace(made, first=self._refs(sql)[branch])
+        return _Branch(table, branch, base, base or self._refs(sql)[branch])
 
-    def _check_alone(self, name: str, table: TableDescription, stage: str, refs: Iterable[str]) -> None:
+    @property
+    def _stage(self) -> str:
+        """The stage in a branch's name; `a-b` and `a.b` are two."""
+        plain = re.sub(r"\W", "_", self.handover.stage, flags=re.ASCII)
+        return plain if plain == self.handover.stage else f"{plain}_{staged_tables.digest(self.handover.stage)[:8]}"
+
+    def _check_alone(self, name: str, table: TableDescription, refs: Iterable[str]) -> None:
         own = re.compile(rf"{table.staging}_[^_]+_[^_]+_(.+)")
         for each in refs:
             found = own.fullmatch(each)
-            if found and found[1] != stage:
+            if found and found[1] != self._stage:
                 raise InvalidStateError(
                     f"another stage of this epoch has made a branch of the table {name!r}, and one can become main. "
                     "Have one stage write it; if that stage does so no more, drop its branch",
@@ -243,13 +248,18 @@ class Branches:
     def _noted(self, properties: dict[str, str]) -> Iterator[None]:
         """Have Spark write properties into each snapshot's summary; all threads of this driver are of one epoch."""
         conf = self.spark.conf
+        # Of a block around this one; the innermost names its table.
+        before = {each: conf.get(f"{_PROPERTY}{each}", "") or "" for each in properties}
         for each, value in properties.items():
             conf.set(f"{_PROPERTY}{each}", value)
         try:
             yield
         finally:
-            for each in properties:
-                conf.unset(f"{_PROPERTY}{each}")
+            for each, value in before.items():
+                if value:
+                    conf.set(f"{_PROPERTY}{each}", value)
+                else:
+                    conf.unset(f"{_PROPERTY}{each}")
 
 
 def _sql(parts: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRow
 from ..checkpoint.errors import InvalidStateError
 from .contract import Mark, NewTable, OpenTable, refused
 from .declared import IcebergTable
-from .iceberg import OpenIceberg
+from .iceberg import OpenIceberg, retention
 from .sink import TableSink, described_at
 
 if TYPE_CHECKING:
@@ -145,9 +145,8 @@ class BranchSink(TableSink):
             *_removals(refs, staged.staging),
         ]
         if head not in _history(library.metadata, now):
-            keep = refs[MAIN].model_dump(include=_RETENTION) if MAIN in refs else {}
             forward = {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": head}
-            updates.insert(0, SetSnapshotRefUpdate.model_validate({**forward, **keep}))
+            updates.insert(0, SetSnapshotRefUpdate.model_validate({**forward, **retention(library.metadata)}))
         there = refs.get(staged.folder)
         requirements = (
             AssertTableUUID(type="assert-table-uuid", uuid=library.metadata.table_uuid),
@@ -163,14 +162,11 @@ class BranchSink(TableSink):
     def _refused(self, mark: Mark, problem: str) -> InvalidStateError:
         return InvalidStateError(
             f"main of {self.table.title} cannot be moved to the branch of checkpoint {mark.checkpoint}: {problem}. "
-            f"Undo that, or {self._give_up(mark)}, and read the epoch again by `cairn rewind`; then clear the task "
-            "that waits for the checkpoint",
+            f"Undo that if you can, or {self._give_up(mark)}, and read the epoch again by `cairn rewind`; then clear "
+            "the task that waits for the checkpoint",
             code="table_changed",
             table=self.table.title,
         )
-
-
-_RETENTION = {"max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep"}
 
 
 def _unfit(metadata: Any, name: str, branch: StagedBranch) -> str | None:

@@ -38,6 +38,7 @@ _WITH_BOUNDS = ("boolean", "byte", "short", "integer", "long", "date")
 """Types whose bounds in a footer hold for each value. Floats are left out: a NaN lies outside of their bounds."""
 _COMPRESSION = "snappy"
 _UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
+_ONLY_GROWS = "may only grow (delta.appendOnly)"
 _REMOVING = [each.value for each in Mode if each is not Mode.APPEND]
 _PLAIN = "!$&'()+,/:;=@"
 """Characters that the library leaves unencoded in a path.
@@ -120,13 +121,18 @@ class OpenDelta:
 
     names_files = frozenset(Mode) - {Mode.UPSERT}
     unseen = "whether the store lets one of two writers of the same version win"
-    no_way_back = ""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri
         self._options = dict(options)
         self.refresh()
         self.files = _files(uri, options)
+
+    @property
+    def no_way_back(self) -> str:
+        """See `OpenTable`: the library would restore such a table all the same."""
+        configuration = self._table.metadata().configuration or {}
+        return f"it {_ONLY_GROWS}" if configuration.get("delta.appendOnly") == "true" else ""
 
     def describe(self, staging: str, modes: Collection[Mode] = ALL_MODES) -> TableDescription:
         """See `OpenTable`.
@@ -155,8 +161,8 @@ class OpenDelta:
                 odd.append(f"is partitioned by {field['name']}, a {field['type']}")
         by = tuple(metadata.partition_columns)
         why = {} if by else dict(_UNPARTITIONED)
-        if configuration.get("delta.appendOnly") == "true":
-            why = dict.fromkeys(_REMOVING, "may only grow (delta.appendOnly)")
+        if self.no_way_back:
+            why = dict.fromkeys(_REMOVING, _ONLY_GROWS)
         elif not {*modes} <= {Mode.APPEND} and (path := self._odd_path()):
             why = dict.fromkeys(_REMOVING, f"has the file {path}, which the library would not find to remove it")
         if odd:
@@ -293,6 +299,8 @@ class OpenDelta:
         oldest, count = self._oldest(undone)
         if oldest is None:
             return 0
+        if self.no_way_back:
+            raise OvertakenError(self.no_way_back)
         about = CommitProperties(
             custom_metadata={_JOB: undone.owner, _RESTORED: str(oldest - 1)},
             max_commit_retries=0,

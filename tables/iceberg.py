@@ -34,6 +34,7 @@ from .staged_files import FooterAlone, StagedFiles
 
 PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
 UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
+_RETENTION = {"max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep"}
 PREFIX = "cairn."
 """Begins the properties that a commit sets."""
 UPSERT_ROWS = 100_000
@@ -397,15 +398,32 @@ class OpenIceberg:
         return [each for each in late if each.partition(":")[2]]
 
 
+def retention(metadata: Any) -> dict[str, Any]:
+    """Give what `main` says of the age of its snapshots, which each update of it has to repeat."""
+    found: dict[str, Any] = metadata.refs["main"].model_dump(include=_RETENTION) if "main" in metadata.refs else {}
+    return found
+
+
 def _transaction(table: Any) -> Any:
     """Begin a transaction that keeps its metadata from step to step: the library copies the whole history at each look.
 
-    That is some 20 looks a commit, each 30 ms for 1,000 snapshots.
+    That is some 20 looks a commit, each 30 ms for 1,000 snapshots. It keeps the retention of `main`, too.
     """
     from pyiceberg.table import Transaction
 
+    def names_main(update: Any) -> bool:
+        return bool(getattr(update, "ref_name", "") == "main")
+
     class Keeping(Transaction):
         _kept: tuple[Any, Any, Any] = (None, None, None)
+
+        def _stage(self, updates: tuple[Any, ...], requirements: tuple[Any, ...] = ()) -> Transaction:
+            about = retention(self._table.metadata)
+            kept = [
+                type(each).model_validate({**each.model_dump(), **about}) if names_main(each) else each
+                for each in updates
+            ]
+            return super()._stage(tuple(kept), requirements)
 
         @property
         def table_metadata(self) -> Any:

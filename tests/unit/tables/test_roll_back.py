@@ -232,6 +232,19 @@ def test_files_that_a_vacuum_has_deleted_are_named(tmp_path: Path) -> None:
     assert place.rows() == [2]
 
 
+def test_a_table_that_may_only_grow_keeps_its_rows(tmp_path: Path) -> None:
+    """The library would restore it; the plan of a rewind says that they stay."""
+    place = Delta(tmp_path, f"file://{tmp_path}/lake")
+    place.owner = staged_tables.owner_of("flights", STORAGE)
+    place.table.alter.set_table_properties({"delta.appendOnly": "true"})
+    for checkpoint in (2, 3):
+        commit(place, checkpoint, checkpoint)
+    assert not place.described.rolls_back
+    with raises_code("table_changed", match="it may only grow.*on_rewind='keep'"):
+        go_back(place, 2, 3)
+    assert place.rows() == [2, 3]
+
+
 def test_a_listener_that_sleeps_meanwhile_commits_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read the version that the roll-back goes back to, so nothing but the marks tells it."""
     commit(place, 2, 1)
@@ -283,6 +296,9 @@ def test_the_versions_of_retained_checkpoints_are_tagged(tmp_path: Path) -> None
     place.owner = staged_tables.owner_of("flights", STORAGE)
     for checkpoint in (1, 2, 3):
         commit(place, checkpoint, checkpoint)
+        if checkpoint == 1:
+            now = place.table.current_snapshot().snapshot_id
+            place.table.manage_snapshots().create_branch(now, "main", min_snapshots_to_keep=7).commit()
 
     def tags() -> list[str]:
         return sorted(each.rpartition("-")[2] for each in place.table.metadata.refs if each != "main")
@@ -296,6 +312,7 @@ def test_the_versions_of_retained_checkpoints_are_tagged(tmp_path: Path) -> None
     expire(place)
     go_back(place, 3, 4)
     assert (place.rows(), tags()) == ([1, 2, 3], ["3"])
+    assert place.table.metadata.refs["main"].min_snapshots_to_keep == 7, "as the table's owner wants it"
     place.tidy()
     commit(place, 5, 5)
     place.tidy()
