@@ -165,13 +165,19 @@ def _roll_back(table: TableDescription, checkpoint: int) -> tuple[str, str]:
         said = f"RESTORE TABLE delta.`{url}` TO VERSION AS OF {after}"
     else:
         after, there = table.version or "the table's creation", f"the summaries in {name}.snapshots"
-        catalog, _, rest = name.partition(".")
+        catalog, *rest = (_quoted(each) for each in name.split("."))
+        within = ".".join(rest)
+        escaped = within.replace("'", "\\'")
         said = (
-            f"CALL {catalog}.system.rollback_to_snapshot('{rest}', {after})"
+            f"CALL {catalog}.system.rollback_to_snapshot('{escaped}', {after})"
             if table.version
-            else f"TRUNCATE TABLE {name}"
+            else f"TRUNCATE TABLE {catalog}.{within}"
         )
     return said, f"if each version after {after} {ours} ({there})"
+
+
+def _quoted(part: str) -> str:
+    return part if re.fullmatch(r"\w+", part) else f"`{part.replace('`', '``')}`"
 
 
 def what(change: Mapping[str, Any]) -> str:

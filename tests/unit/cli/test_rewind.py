@@ -127,6 +127,7 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
     tables = {
         "orders": TableDescription("lake.sales.orders", "u", "s3://x", none, version="77", format=Format.ICEBERG),
         "fresh": TableDescription("lake.sales.fresh", "u", "s3://x", none, format=Format.ICEBERG),
+        "odd": TableDescription("lake.sa-les.o'ne", "u", "s3://x", none, version="7", format=Format.ICEBERG),
         "events": TableDescription(uri, "u", "s3://x", none, version="7", format=Format.DELTA),
         "made": TableDescription(f"{uri}2", "", "s3://x", none, version="-1", format=Format.DELTA),
         "totals": TableDescription("public.totals", "1", "s3://x", none, format=Format.POSTGRES),
@@ -168,6 +169,7 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
     assert by_hand == {
         "orders": "CALL lake.system.rollback_to_snapshot('sales.orders', 77)",
         "fresh": "TRUNCATE TABLE lake.sales.fresh",
+        "odd": "CALL lake.system.rollback_to_snapshot('`sa-les`.`o\\'ne`', 7)",
         "events": "RESTORE TABLE delta.`s3a://lake/events` TO VERSION AS OF 7",
         "made": "RESTORE TABLE delta.`s3a://lake/events2` TO VERSION AS OF 0",
         "totals": "",
