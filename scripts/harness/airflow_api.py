@@ -254,7 +254,7 @@ class AirflowApi:
             return state if state in states else None
 
         what = f"the run {run_id} of {dag_id} to be in {sorted(states)}"
-        return wait_until(reached, timeout, what, interval=0.5, details=lambda: self.explain(dag_id, run_id))
+        return wait_until(reached, timeout, what, interval=1.0, details=lambda: self.explain(dag_id, run_id))
 
     def wait_for_task(
         self, dag_id: str, run_id: str, task_id: str, *, states: Collection[str], timeout: float = 600

@@ -16,12 +16,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import UnavailableError
 from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
-from tests.support.world.crash_case import (
-    CrashCase,
-    assert_a_lost_answer_changes_no_answer,
-    crash_cases,
-    in_each_place,
-)
+from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases, in_each_place
 from tests.support.world.operation import EPOCH, Operation, forked, writes_of
 from tests.support.world.operations_appending import APPENDING_OPERATIONS
 from tests.support.world.operations_attempt import ATTEMPT_OPERATIONS

@@ -479,11 +479,7 @@ def act(machine: Machine, roles: Sequence[Role] = ROLES, edited: Collection[Path
     That is what they have touched that is not theirs, and each error that is no refusal in words of Cairn's own.
     """
     unclear = []
-    with (
-        watched(machine) as watch,
-        redirect_stdout(StringIO()),
-        redirect_stderr(StringIO()),
-    ):
+    with watched(machine) as watch, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         for role in roles:
             for deed in role(machine):
                 try:

@@ -20,12 +20,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.parsed_once import parsed_once
-from tests.support.world.crash_case import (
-    CrashCase,
-    assert_a_lost_answer_changes_no_answer,
-    crash_cases,
-    in_each_place,
-)
+from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases, in_each_place
 from tests.support.world.operation import EPOCH, Operation, Run, forked
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import World

@@ -158,11 +158,7 @@ class OneRun:
                 return 200, {"state": "running", "note": self.notes.get("")}
             if task not in self.ids:
                 return 404, {"detail": "not found"}
-            return 200, {
-                "id": self.ids[task],
-                "state": self.states.get(task, "success"),
-                "note": self.notes.get(task),
-            }
+            return 200, {"id": self.ids[task], "state": self.states.get(task, "success"), "note": self.notes.get(task)}
         self.cleared.append(asked.body)
         for task in asked.body["task_ids"]:
             self.ids[task], self.states[task] = f"{self.ids[task]}+", None

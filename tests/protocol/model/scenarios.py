@@ -89,13 +89,7 @@ LATE = Scenario(
 HOOKS = Scenario(
     "hooks",
     hooked,
-    (
-        party(actors.asker, "asks", HOOKED),
-        party(actors.asker, "fails", HOOKED, True),
-        ABORT,
-        TRIGGER,
-        FINISH_1,
-    ),
+    (party(actors.asker, "asks", HOOKED), party(actors.asker, "fails", HOOKED, True), ABORT, TRIGGER, FINISH_1),
     losses=0,
 )
 

@@ -79,10 +79,7 @@ def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
     assert not running.is_running()
     scenario.release("e1", 2, "c.started")
     scenario.check(
-        "e1",
-        tries={"a": 2, "b": 2, "c": 2, "d": 1},
-        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
-        ways={"c": 1},
+        "e1", tries={"a": 2, "b": 2, "c": 2, "d": 1}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)], ways={"c": 1}
     )
 
 
@@ -96,11 +93,7 @@ def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     assert running.is_running()
     scenario.release("e1", 2, "b")
     scenario.release("e1", 1, "c")
-    scenario.check(
-        "e1",
-        tries={"a": 1, "b": 2, "c": 1, "d": 1},
-        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
-    )
+    scenario.check("e1", tries={"a": 1, "b": 2, "c": 1, "d": 1}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)])
 
 
 @pytest.mark.soak  # tests/unit/operators/failure/test_curable.py, and a run after a failed one in test_hands.py
@@ -131,12 +124,7 @@ def test_a_missing_output_is_written_again_6(scenario: Scenario) -> None:
     (driver,) = scenario.stopped_at("e1", "b")
     scenario.lose_output(1, "a")
     kill_driver(driver)
-    scenario.check(
-        "e1",
-        tries={"a": 2, "b": 2},
-        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
-        ways={"a": 1},
-    )
+    scenario.check("e1", tries={"a": 2, "b": 2}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)], ways={"a": 1})
 
 
 @pytest.mark.soak
@@ -146,12 +134,7 @@ def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     (driver,) = scenario.stopped_at("e1", "b")
     scenario.shorten_output(1, "a")
     kill_driver(driver)
-    scenario.check(
-        "e1",
-        tries={"a": 2, "b": 2},
-        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
-        ways={"a": 1},
-    )
+    scenario.check("e1", tries={"a": 2, "b": 2}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)], ways={"a": 1})
 
 
 @ON_SUBMIT
@@ -159,21 +142,16 @@ def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> Non
     """semantics F1, F2: a → b[3 mapped] → c, one instance's driver is killed: that instance alone runs again."""
     scenario.killed_at("e1", "b-1")
     scenario.check(
-        "e1",
-        tries={"a": 1, "b-0": 1, "b-1": 2, "b-2": 1, "c": 1},
-        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+        "e1", tries={"a": 1, "b-0": 1, "b-1": 2, "b-2": 1, "c": 1}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)]
     )
 
 
+@pytest.mark.soak  # tests/protocol/test_region_lives.py has regions that fail at once
 @ON_SUBMIT
 def test_two_regions_fail_at_once_14(scenario: Scenario) -> None:
     """semantics F2, F5: a and b have nothing in common but the checkpoint, and both die: each runs again once."""
     scenario.killed_at("e1", "a", "b")
-    scenario.check(
-        "e1",
-        tries={"a": 2, "b": 2},
-        outcomes=[(1, 1, FAILOVER), (2, 2, FAILOVER), (3, 3, COMPLETED)],
-    )
+    scenario.check("e1", tries={"a": 2, "b": 2}, outcomes=[(1, 1, FAILOVER), (2, 2, FAILOVER), (3, 3, COMPLETED)])
 
 
 @ON_SUBMIT

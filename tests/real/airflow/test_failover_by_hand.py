@@ -56,6 +56,7 @@ def test_the_dag_file_loses_a_stage_24(scenario: Scenario) -> None:
     assert scenario.store.unreferenced() == []
 
 
+@pytest.mark.soak  # tests/protocol/advice/ fails a run, lets another complete and clears it; so does test_hands.py
 def test_a_failed_run_goes_on_after_others_25(scenario: Scenario) -> None:
     """semantics T9, F2: b fails in e1, e2 completes; cleared with Downstream, e1's b goes on, on top of e2."""
     scenario.fail_permanently("e1", "b")
@@ -72,6 +73,7 @@ def test_a_failed_run_goes_on_after_others_25(scenario: Scenario) -> None:
     assert scenario.store.unreferenced() == []
 
 
+@pytest.mark.soak  # tests/protocol/advice/ pauses beside another run, test_sources.py has two runs that read files
 def test_a_pause_beside_a_second_run_with_a_source_26(scenario: Scenario) -> None:
     """semantics S1, T8: paused in the middle of e1 while e2 waits for its place; each file is read once."""
     name, api = scenario.name, scenario.airflow.api
@@ -95,13 +97,11 @@ def test_a_pause_beside_a_second_run_with_a_source_26(scenario: Scenario) -> Non
         read[path.parts[-3]] = [file["key"] for file in part]
     assert read == {"e1": ["1.txt"], "e2": ["2.txt"]}
     scenario.check(
-        "e2",
-        tries={"a": 1, "b": 1},
-        outcomes=[(1, 1, SUSPENDED), (2, 2, COMPLETED), (3, 1, COMPLETED)],
-        epochs=(1, 2),
+        "e2", tries={"a": 1, "b": 1}, outcomes=[(1, 1, SUSPENDED), (2, 2, COMPLETED), (3, 1, COMPLETED)], epochs=(1, 2)
     )
 
 
+@pytest.mark.soak  # tests/protocol/advice/ and tests/chaos/protocol/ delete it
 def test_a_handover_is_deleted_27(scenario: Scenario) -> None:
     """semantics F1, F5: a ~ b; a has acknowledged, its handover is deleted, b's driver dies: both run again."""
     (driver,) = scenario.stopped_at("e1", "b")

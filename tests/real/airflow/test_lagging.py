@@ -9,7 +9,8 @@ from scripts.harness.spark.connect_server import ConnectServer
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.store import JobStore
 
-pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
+# In `make test` test_around.py has a checkpoint without a stage, tests/real/spark/test_backlog.py what that reads then.
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side, pytest.mark.soak]
 
 JOB = "lagging"
 

@@ -87,11 +87,7 @@ def test_clients_and_their_server_die_and_each_stage_alone_runs_again(
     assert links["Checkpoint"].endswith(f"/dags/{JOB}/runs/e1/plugin/run-checkpoints")
 
     first, second = job.outcomes()[:3], job.outcomes()[3:]
-    assert first == [
-        (1, 1, "JOB_FAILOVER_REGION"),
-        (2, 2, "JOB_FAILOVER_REGION"),
-        (3, 3, "COMPLETED"),
-    ]
+    assert first == [(1, 1, "JOB_FAILOVER_REGION"), (2, 2, "JOB_FAILOVER_REGION"), (3, 3, "COMPLETED")]
     # Tries that begin before the new server is up fail too.
     assert [how for _, _, how in second] == ["JOB_FAILOVER_REGION"] * (len(second) - 1) + ["COMPLETED"]
     assert len(second) > 1

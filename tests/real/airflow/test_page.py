@@ -156,6 +156,7 @@ def test_the_button_of_a_connection_probes_the_storage_that_it_names(airflow: Ai
 
 
 @pytest.mark.side_by_side(60)
+@pytest.mark.soak  # tests/real/page/test_browser.py has an open page that follows a checkpoint
 def test_an_epoch_is_watched_from_its_trigger_to_its_completion(
     airflow: AirflowHome, gates: Gates, storage: str
 ) -> None:

@@ -109,6 +109,7 @@ with (
 """
 
 
+@pytest.mark.soak  # tests/protocol/advice/ has a run of whose days another has read some, and types what it is told
 def test_what_a_changed_schedule_leaves_is_read_by_the_command_in_the_log(airflow: AirflowHome, storage: str) -> None:
     """semantics T8: midnight becomes six, and the first run of the new schedule reaches back into what was read."""
     api, dag_id = airflow.api, "changed_schedule"

@@ -71,11 +71,7 @@ class Case:
     def clear(self, task: str, *, downstream: bool = False) -> None:
         """Clear a task as the page does."""
         self.run_again(
-            "/clearTaskInstances",
-            dag_run_id=RUN,
-            task_ids=[task],
-            only_failed=False,
-            include_downstream=downstream,
+            "/clearTaskInstances", dag_run_id=RUN, task_ids=[task], only_failed=False, include_downstream=downstream
         )
 
     def try_of(self, task: str) -> int:

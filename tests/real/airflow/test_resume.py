@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.side_by_side,
     # In `make test` test_demo.py has the pipeline on S3, tests/real/spark/test_key_groups.py other parallelisms,
-    # tests/real/s3/test_savepoints_moved.py other places, and tests/unit/checkpoint/ stages with other names.
+    # tests/real/s3/test_savepoints_moved.py other places, tests/unit/operators/trigger/test_starting.py other stages.
     pytest.mark.soak,
 ]
 

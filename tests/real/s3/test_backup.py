@@ -62,10 +62,7 @@ def put_in_parts(client: S3Client, bucket: str, key: str, data: bytes) -> None:
     upload = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
     part = client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=data)
     client.complete_multipart_upload(
-        Bucket=bucket,
-        Key=key,
-        UploadId=upload,
-        MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]},
+        Bucket=bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
     )
 
 

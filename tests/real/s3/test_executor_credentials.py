@@ -57,13 +57,7 @@ def test_executors_elsewhere(
             f"s3a://{s3_bucket}/out",
         ]
         done = subprocess.run(
-            command,
-            env=environ,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
+            command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
         )
     assert "rows: 100" in done.stdout, done.stdout[-3000:] + done.stderr[-6000:]
     assert s3_server.secret_key not in " ".join([*command, done.stdout, done.stderr])

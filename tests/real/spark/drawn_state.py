@@ -46,7 +46,7 @@ NO_KEYS: dict[str, st.SearchStrategy[str]] = {
         lambda items: "map({})".format(
             ", ".join(f"{key}, struct({pair[0]} AS n, {pair[1]} AS d)" for key, pair in items.items())
         )
-    ),
+    )
 }
 """Types that Spark has no hash for."""
 Frame = tuple[str, list[str]]

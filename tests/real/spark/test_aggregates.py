@@ -274,12 +274,7 @@ def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None: 
             (narrow, "route", {**merge, "route": "min"}, "for no other"),
             (narrow, "route", {**merge, "n": "median"}, "there is no merge 'median'.*merges=`sum, count"),
             (narrow, "route", {**merge, "n": "each(median)"}, r"no merge 'each\(median\)'.*each\(sum\)"),
-            (
-                narrow,
-                "route",
-                {**merge, "n": "each(sum)"},
-                "does not take the column 'n'.*takes=`arrays of byte",
-            ),
+            (narrow, "route", {**merge, "n": "each(sum)"}, "does not take the column 'n'.*takes=`arrays of byte"),
             (narrow, "route", {**merge, "n": "bool_or"}, "'bool_or' does not take the column 'n'.*takes=`boolean`"),
             (good, "route", {**merge, "m": "max"}, "'max' does not take the column 'm'"),
             *(

@@ -217,10 +217,7 @@ def test_bad_input_is_named_before_anything_is_written(clients: Clients) -> None
     ("line", "said"),
     [
         ("epoch.spark.read.parquet('s3a://lake/rows').collect()", "Spark has no hadoop-aws, so it cannot"),
-        (
-            "epoch.spark.range(1).select(udf(far)('id')).collect()",
-            "has no module far_away. Install it",
-        ),
+        ("epoch.spark.range(1).select(udf(far)('id')).collect()", "has no module far_away. Install it"),
     ],
     ids=["hadoop-aws", "python"],
 )

@@ -99,9 +99,7 @@ class Lake:
                 lambda _: self.properties,
             ),
             TableSink(
-                "new_events",
-                DeltaTable(f"{self.uri}, new", create=True, partition_by=["region", "open"]),
-                lambda _: {},
+                "new_events", DeltaTable(f"{self.uri}, new", create=True, partition_by=["region", "open"]), lambda _: {}
             ),
         )
 

@@ -90,11 +90,7 @@ def livy(tmp_path: Path, connections: Callable[[str, str], None]) -> Iterator[Ba
 
 @pytest.mark.usefixtures("launcher_providers")
 def test_two_epochs_of_which_one_outlives_its_worker(
-    job: Job,
-    livy: Batches,
-    tmp_path: Path,
-    connections: Callable[[str, str], None],
-    monkeypatch: pytest.MonkeyPatch,
+    job: Job, livy: Batches, tmp_path: Path, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver needs nothing but its zip from the storage; the retry waits for it, and the totals are exact.
 

@@ -46,12 +46,3 @@ def test_a_failing_application_declines(tmp_path: Path) -> None:
     progress = pipeline.coordinator.progress(epoch_name("one"))
     assert isinstance(progress, Failed)
     assert progress.detail == "routes: ValueError: this day is broken"
-
-
-@pytest.mark.soak  # test_local_epoch.py opens an epoch by hand
-def test_an_application_that_was_not_submitted_by_cairn_says_so(tmp_path: Path) -> None:
-    done = Submitter(PROGRAMS, tmp_path).submit(keyed_pipeline.APPLICATION, {})
-    assert done.returncode != 0
-    assert "this application was not submitted by SparkEpochOperator: conf spark.cairn.handover is missing" in said(
-        done
-    )

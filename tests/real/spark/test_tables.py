@@ -168,11 +168,7 @@ def _read_on(league: Any) -> None:
 
 @pytest.mark.s3
 def test_the_same_lines_read_a_table_on_s3(
-    spark: SparkSession,
-    pipeline: Pipeline,
-    s3_server: S3Server,
-    s3_bucket: str,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, pipeline: Pipeline, s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the variables that the page names, and no others"""
     _publish_four_files(spark, pipeline)

@@ -28,10 +28,7 @@ class EarlyWorld(World):
     """
 
     def __init__(
-        self,
-        store: ObjectStore | None = None,
-        config: CheckpointConfig = EARLY,
-        stages: tuple[StageSpec, ...] = STAGES,
+        self, store: ObjectStore | None = None, config: CheckpointConfig = EARLY, stages: tuple[StageSpec, ...] = STAGES
     ) -> None:
         super().__init__(store, config, stages)
 

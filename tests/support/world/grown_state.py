@@ -219,7 +219,6 @@ def check(world: World, epochs: Sequence[str]) -> None:
         name: sorted(value_of(world.files, name, [file.handle for file in outputs[f"state.{name}"].files]))
         for name in (UPDATED, AGGREGATED)
     }
-    assert found == {
-        UPDATED: sorted([("last", epochs[-1]), (epochs[-1], 1)]),
-        AGGREGATED: [("all", len(epochs))],
-    }, "each epoch's delta counts once, in order"
+    assert found == {UPDATED: sorted([("last", epochs[-1]), (epochs[-1], 1)]), AGGREGATED: [("all", len(epochs))]}, (
+        "each epoch's delta counts once, in order"
+    )

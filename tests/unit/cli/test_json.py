@@ -61,11 +61,7 @@ def paths(value: Any, above: str = "") -> Iterator[str]:
             yield from paths(inner, f"{above}[]")
 
 
-SAME = {
-    "checkpoint.*": ("checkpoints", "checkpoints[]."),
-    "savepoints[].*": ("savepoint", ""),
-    "*": ("savepoint", ""),
-}
+SAME = {"checkpoint.*": ("checkpoints", "checkpoints[]."), "savepoints[].*": ("savepoint", ""), "*": ("savepoint", "")}
 """Fields that are those of another command, which has them below this path."""
 
 

@@ -13,13 +13,7 @@ import pytest
 from airflow_cairn.checkpoint import MasterHook, system_runtime
 from airflow_cairn.checkpoint.answers import Submit, Triggered
 from airflow_cairn.checkpoint.documents import staged_tables
-from airflow_cairn.checkpoint.documents.staged_tables import (
-    Format,
-    Mode,
-    StagedBranch,
-    StagedRows,
-    TableDescription,
-)
+from airflow_cairn.checkpoint.documents.staged_tables import Format, Mode, StagedBranch, StagedRows, TableDescription
 from airflow_cairn.checkpoint.views import table_changes
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store

@@ -42,9 +42,6 @@ with (
 ):
     submitted = SparkEpochOperator(task_id="submitted", **json.loads(os.environ["CAIRN_TEST_READER"]))
     file = SparkEpochOperator(
-        task_id="file",
-        application="applications/ids_on_server.py",
-        application_args=[GATES],
-        **ON_SERVER,
+        task_id="file", application="applications/ids_on_server.py", application_args=[GATES], **ON_SERVER
     )
     submitted >> file >> function.partial(gates=GATES, run="{{ run_id }}").expand(part=[0, 1])

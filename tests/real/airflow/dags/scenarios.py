@@ -37,8 +37,5 @@ with (
         retry_delay=timedelta(seconds=1),
     )
 
-with (
-    DAG("never_opens_an_epoch", schedule=None),
-    CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
-):
+with DAG("never_opens_an_epoch", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
     SparkEpochOperator(task_id="idle", application="applications/idle.py", conf=CONF, retries=0)

@@ -31,10 +31,7 @@ with (
 with (
     DAG("source_events", schedule=Asset(name="orders", uri="cairn-test://orders"), max_active_runs=2),
     CheckpointedTaskGroup(
-        "epoch",
-        storage=STORAGE,
-        source=AssetEvents(),
-        config=CheckpointConfig(min_pause=timedelta(seconds=15)),
+        "epoch", storage=STORAGE, source=AssetEvents(), config=CheckpointConfig(min_pause=timedelta(seconds=15))
     ),
 ):
     reading()

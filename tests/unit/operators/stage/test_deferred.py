@@ -160,11 +160,7 @@ def test_many_drivers_are_few_questions(job: Job, service: ServiceStandIn) -> No
     del service.drivers[second]
     states = dict(launcher.states([ended, forgotten, lives]))
     wanted: list[Any] = [states[each] for each in (ended, forgotten, lives)]
-    assert [(state.lives, state.succeeded) for state in wanted] == [
-        (False, True),
-        (False, False),
-        (True, False),
-    ]
+    assert [(state.lives, state.succeeded) for state in wanted] == [(False, True), (False, False), (True, False)]
     if isinstance(service, SparkKubernetesStandIn):
         service.waits_for_an_image(601)
         stuck: Any = dict(launcher.states([ended, lives]))[lives]

@@ -329,8 +329,7 @@ ONLY_KUBERNETES = pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
 
 @ONLY_KUBERNETES
 @pytest.mark.parametrize(
-    ("noted", "cut"),
-    [("its driver", True), ("that of an execution before", True), ("", True), ("", False)],
+    ("noted", "cut"), [("its driver", True), ("that of an execution before", True), ("", True), ("", False)]
 )
 def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: ClusterStandIn, noted: str, cut: bool) -> None:
     """Between the pod and its ConfigMap; a driver that was noted had its submission's end seen, and waits for room."""
