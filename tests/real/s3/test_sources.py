@@ -59,6 +59,7 @@ def test_files_in_a_bucket_are_read_once(
 
 
 @pytest.mark.s3
+@pytest.mark.soak  # a number alone: tests/unit/checkpoint/store/test_source_lists.py counts what grows with it
 def test_a_hundred_thousand_files_are_read_once_whatever_happens(s3_server: S3Server, s3_bucket: str) -> None:
     job = Job(100_000, S3Store(f"s3://{s3_bucket}/lake", options_of(s3_server)))
     first = job.trigger("1")

@@ -125,6 +125,7 @@ def brief(df: DataFrame | None) -> dict[int, str]:
     return {row.key: row.found for row in df.selectExpr("key", "MD5(value) AS found").collect()}
 
 
+@pytest.mark.soak  # a size alone; what is read of a few keys: test_updates.py
 def test_values_of_a_mebibyte(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4

@@ -17,12 +17,12 @@ from tests.matrix.place import on_disk
 from tests.matrix.submitter import Submitter, said
 from tests.real.spark.pipeline import Pipeline
 
-pytestmark = pytest.mark.spark
+# In `make test` test_bad_application.py has an application that declines, test_function_submitted.py the zip alone.
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 PROGRAMS = Path(sys.executable).parent
 
 
-@pytest.mark.soak  # `make matrix` runs it too, in each environment
 @pytest.mark.parametrize("cell", [cell for cell in DRIVERS if cell.with_tests], ids=lambda cell: cell.name)
 def test_a_cell_of_the_matrix(cell: DriverCell, tmp_path: Path) -> None:
     """By the Python that runs the tests, whichever that is."""

@@ -72,6 +72,7 @@ def test_the_good_stores_pass_and_nothing_is_left(backend: Backend):
 
 
 @pytest.mark.s3
+@pytest.mark.soak  # one of them is above
 def test_ten_probes_of_the_good_server_all_accept_it(s3_server: S3Server, s3_bucket: str):
     store = s3_at(s3_server.endpoint_url, s3_bucket, s3_server)
     for number in range(10):
