@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -32,6 +33,7 @@ def open_table(
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     catalog = load_catalog(parts[0], **properties)
+    _put_at_once(catalog)
     try:
         return OpenIceberg(title, catalog.load_table(tuple(parts[1:])))
     except (NoSuchTableError, NoSuchNamespaceError) as error:
@@ -43,6 +45,27 @@ def open_table(
                 catalog=parts[0],
             ) from error
     return _new_table(title, parts, catalog, *new)
+
+
+def _put_at_once(catalog: Any) -> None:
+    """Have small files of a catalog put by one request each: pyarrow would begin an upload of parts, and end it."""
+    from pyarrow.fs import S3FileSystem
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    def delayed(made: Any) -> Any:
+        if not isinstance(made, S3FileSystem):
+            return made
+        make, (options,) = made.__reduce__()
+        return make({**options, "allow_delayed_open": True})
+
+    def load(*given: Any, **named: Any) -> Any:
+        io = loaded(*given, **named)
+        if isinstance(io, PyArrowFileIO):
+            by_scheme = io.fs_by_scheme
+            io.fs_by_scheme = lru_cache(lambda *place: delayed(by_scheme(*place)))
+        return io
+
+    loaded, catalog._load_file_io = catalog._load_file_io, load
 
 
 def _new_table(title: str, parts: Sequence[str], catalog: Any, by: tuple[str, ...], location: str | None) -> NewTable:

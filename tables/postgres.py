@@ -97,12 +97,13 @@ _LACKING = """
 SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) p WHERE EXISTS (
 SELECT FROM unnest(%(columns)s::text[]) c WHERE NOT has_column_privilege(%(table)s::oid, c, p))
 UNION ALL SELECT 'DELETE' WHERE NOT has_table_privilege(%(table)s::oid, 'DELETE')
+UNION ALL SELECT 'TEMPORARY' WHERE NOT has_database_privilege(current_database(), 'TEMPORARY')
 """
 _MAY_CREATE = "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s"
 _RIGHTS = {
     Mode.APPEND: ("INSERT",),
     Mode.REPLACE: ("INSERT", "DELETE"),
-    Mode.UPSERT: ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    Mode.UPSERT: ("SELECT", "INSERT", "UPDATE", "DELETE", "TEMPORARY"),
 }
 
 

@@ -276,14 +276,15 @@ def test_what_does_not_fit(place: Postgres) -> None:
         place.new_sink("new", create=True).trigger(5, 0)
     place.dsn = dsn
     place.run('GRANT INSERT (code) ON "the.shop".orders TO "a reader"')
+    place.run("REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC")
     place.dsn = psycopg.conninfo.make_conninfo(dsn, user="a reader")
     refused = description_of(place.new_sink().trigger(5, 0), where="answer").refused
     assert (*refused,) == (Mode.OVERWRITE, Mode.REPLACE, Mode.UPSERT)
-    assert refused[Mode.UPSERT].endswith("no right to UPDATE, DELETE: GRANT it")
+    assert refused[Mode.UPSERT].endswith("no right to UPDATE, DELETE, TEMPORARY: GRANT it")
     [finding] = examine_tables([place.new_sink()], write=True).findings
     assert (finding.name, "InsufficientPrivilege" in finding.what) == ("table-commit", True), "of the marks"
     place.dsn = dsn
-    place.run('DROP OWNED BY "a reader"; DROP ROLE "a reader"')
+    place.run('DROP OWNED BY "a reader"; DROP ROLE "a reader"; GRANT TEMPORARY ON DATABASE postgres TO PUBLIC')
     place.run('ALTER TABLE "the.shop".orders ADD COLUMN span interval')
     with pytest.raises(InvalidStateError, match="the column span of the type interval"):
         place.sink.trigger(5, 0)

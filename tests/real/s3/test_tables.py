@@ -38,3 +38,22 @@ def test_rows_take_the_place_of_others(kind: type[Place], tmp_path: Path) -> Non
         with raises_code("table_changed", match="replace would remove"):
             place.sink.notify_checkpoint_complete(notice(late, checkpoint=6))
         assert place.rows() == [1, 9]
+
+
+@pytest.mark.parametrize(("kind", "most"), [(Iceberg, 15), (Delta, 24)])
+def test_a_commit_asks_little(kind: type[Place], most: int, tmp_path: Path) -> None:
+    """Two files: a footer each by one request, one list, and each file of the format's own put at once."""
+    with S3Server(keep_alive=False) as server:
+        server.create_bucket("lake")
+        place = kind(tmp_path, "s3://lake/the table", way_to(server))
+        place.foreign(1)
+        told = notice(place.stage(place.trigger(3), "t3", 2, 3), checkpoint=3)
+
+        def requests() -> list[str]:
+            return [each for each in (server.root / "versitygw.log").read_text().splitlines() if " | vgw | " in each]
+
+        before = len(requests())
+        place.new_sink().notify_checkpoint_complete(told)
+        asked = requests()[before:]
+        assert len(asked) <= most, asked
+        assert place.rows() == [1, 2, 3]
