@@ -55,19 +55,24 @@ class Branched(Iceberg):
     def deliver(self) -> None:
         self.pipeline.coordinator.deliver([self.new_sink()])
 
-    def tidy(self) -> None:
-        """Expire what no branch keeps: as many of its newest snapshots as it says, or one."""
+    def tidy(self, *, by_age: bool = True) -> int:
+        """Expire what no branch keeps, as many of its newest snapshots as it says; or all that end none, by number.
+
+        Returns:
+            Number of them.
+        """
         table = self.table
         kept: set[int] = set()
         for each in table.metadata.refs.values():
             number: int | None = each.snapshot_id
-            for _ in range(each.min_snapshots_to_keep or 1):
+            for _ in range((each.min_snapshots_to_keep or 1) if by_age else 1):
                 snapshot = table.metadata.snapshot_by_id(number) if number else None
                 if snapshot is not None:
                     kept.add(snapshot.snapshot_id)
                 number = snapshot and snapshot.parent_snapshot_id
         if old := [each.snapshot_id for each in table.metadata.snapshots if each.snapshot_id not in kept]:
             table.maintenance.expire_snapshots().by_ids(old).commit()
+        return len(old)
 
     def branches(self) -> set[str]:
         return {*self.table.metadata.refs} - {"main"}
@@ -102,15 +107,19 @@ def losing() -> None:
     raise ConnectionError("reset")
 
 
-@pytest.mark.parametrize("write", ["create", "write"])
-@pytest.mark.parametrize("what", ["before", "after", "lost", "foreign", "expiry"])
+@pytest.mark.parametrize(
+    ("what", "write"),
+    [
+        *((what, write) for what in ("before", "after", "lost", "foreign") for write in ("create", "write")),
+        ("expiry", "write"),
+    ],
+)
 def test_a_driver(place: Branched, write: str, what: str) -> None:
     """Each write of a driver; what the dead try has left goes with the epoch's commit."""
     place.begin("a")
     acts = {"foreign": lambda: place.foreign(9), "expiry": place.tidy, "lost": losing}
     act = acts.get(what, killing)
-    # The last write: then the snapshots of the others are no end of a branch.
-    hook = once(write, act, at=2 if (what, write) == ("expiry", "write") else 1)
+    hook = once(write, act, at=2 if what == "expiry" else 1)  # the last one: then the first ends no branch
     spark = BranchingSpark(place.catalog, **{"before" if what == "before" else "after": hook})
     expected = [1, 2, 3]
     if what == "expiry":
@@ -151,7 +160,7 @@ def test_a_listener(place: Branched, monkeypatch: pytest.MonkeyPatch, write: int
         if here and what == "two":
             place.deliver()
         if here and what == "expiry":
-            place.tidy()
+            assert place.tidy(by_age=False)
         found = commit(catalog, *given)
         if len(calls) == 1 and write == 2:
             place.table.manage_snapshots().create_branch(main, f"{prefix}_late_late_routes").commit()

@@ -50,9 +50,13 @@ def test_both_advance_by_one_request(
     two: Two[RestCatalogServer], monkeypatch: pytest.MonkeyPatch, mode: Mode, what: str
 ) -> None:
     way: dict[str, Any] = {"mode": mode, "key": ("id",)} if mode is Mode.UPSERT else {"mode": mode}
-    told = two.stage(3, 1, 2, **way)
     orders = two.places[0]
     expected = [[1, 2], [1, 2]]
+    if what == "expiry":
+        for each in (7, 8):
+            orders.foreign(each)
+            expected[0].append(each)
+    told = two.stage(3, 1, 2, **way)
     commit = SqlCatalog.commit_table
     calls: list[int] = []
 
@@ -62,10 +66,16 @@ def test_both_advance_by_one_request(
             raise ConnectionError
         return commit(catalog, *given)
 
-    acts = {
+    left: list[int] = []
+
+    def expire() -> None:
+        orders.tidy()
+        left.append(len(orders.table.metadata.snapshots))
+
+    acts: dict[str, Callable[[], Any]] = {
         "two": lambda: two.tell(told),
         "foreign": lambda: orders.foreign(9),
-        "expiry": orders.tidy,
+        "expiry": expire,
     }
     two.server.before = first(acts.get(what, str))
     if what == "never":
@@ -79,6 +89,7 @@ def test_both_advance_by_one_request(
     for _ in range(2):
         two.tell(told)
         assert two.rows() == expected
+    assert left == ([1] if what == "expiry" else []), "of two"
     together = {"two": 2, "foreign": 2, "never": 0}.get(what, 1)
     assert two.server.posted.count(BOTH) == together
     alone = len(two.server.posted) - together
