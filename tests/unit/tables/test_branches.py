@@ -55,7 +55,10 @@ class Branched(Iceberg):
     def deliver(self) -> None:
         self.pipeline.coordinator.deliver([self.new_sink()])
 
-    def tidy(self, *, by_age: bool = True) -> int:
+    def tidy(self) -> None:
+        self.expire()
+
+    def expire(self, *, by_age: bool = True) -> int:
         """Expire what no branch keeps, as many of its newest snapshots as it says; or all that end none, by number.
 
         Returns:
@@ -117,7 +120,7 @@ def losing() -> None:
 def test_a_driver(place: Branched, write: str, what: str) -> None:
     """Each write of a driver; what the dead try has left goes with the epoch's commit."""
     place.begin("a")
-    acts = {"foreign": lambda: place.foreign(9), "expiry": place.tidy, "lost": losing}
+    acts: dict[str, Callable[[], Any]] = {"foreign": lambda: place.foreign(9), "expiry": place.tidy, "lost": losing}
     act = acts.get(what, killing)
     hook = once(write, act, at=2 if what == "expiry" else 1)  # the last one: then the first ends no branch
     spark = BranchingSpark(place.catalog, **{"before" if what == "before" else "after": hook})
@@ -160,7 +163,7 @@ def test_a_listener(place: Branched, monkeypatch: pytest.MonkeyPatch, write: int
         if here and what == "two":
             place.deliver()
         if here and what == "expiry":
-            assert place.tidy(by_age=False)
+            assert place.expire(by_age=False)
         found = commit(catalog, *given)
         if len(calls) == 1 and write == 2:
             place.table.manage_snapshots().create_branch(main, f"{prefix}_late_late_routes").commit()

@@ -53,9 +53,9 @@ def test_both_advance_by_one_request(
     orders = two.places[0]
     expected = [[1, 2], [1, 2]]
     if what == "expiry":
-        for each in (7, 8):
-            orders.foreign(each)
-            expected[0].append(each)
+        orders.foreign(7)
+        orders.foreign(8)
+        expected[0] += [7, 8]
     told = two.stage(3, 1, 2, **way)
     commit = SqlCatalog.commit_table
     calls: list[int] = []
