@@ -12,6 +12,7 @@ LAYERS = (
     "operators",
     "sensors",
     "triggers",
+    "launchers",
     "hooks",
     "spark",
     "checkpoint",

@@ -22,8 +22,8 @@ from typing import Any
 from .setup.base import ROOT
 
 PRODUCT = (
-    *("__init__.py", "checkpoint", "cli", "hooks", "operators", "plugin", "sensors", "spark", "storage", "tasks"),
-    *("testing", "triggers"),
+    *("__init__.py", "checkpoint", "cli", "hooks", "launchers", "operators", "plugin", "sensors", "spark", "storage"),
+    *("tables", "tasks", "testing", "triggers"),
 )
 FOLDERS: dict[str, tuple[str, ...]] = {
     "product": PRODUCT,

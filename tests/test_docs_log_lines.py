@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from airflow_cairn.cli.output import explained
 from scripts.setup.base import ROOT
 
-_LAYERS = ("operators", "sensors", "triggers", "tasks", "hooks", "spark", "checkpoint", "storage")
+_LAYERS = ("operators", "sensors", "triggers", "launchers", "tasks", "hooks", "spark", "checkpoint", "storage")
 _LOGGERS = ("logging.getLogger('airflow_cairn')", "logging.getLogger('spark')", "logging.getLogger()")
 """Cairn's, what a driver prints, and the root, whose handlers are asked."""
 _METHODS = {"debug", "info", "warning", "error", "exception", "log"}

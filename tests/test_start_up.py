@@ -27,7 +27,7 @@ IcebergTable("lake.sales.orders"), DeltaTable("s3://lake/events"), PostgresTable
 """
 ALL_IN_AIRFLOW = """
 import importlib, pkgutil
-for room in ("operators", "sensors", "triggers", "hooks", "tasks", "plugin"):
+for room in ("operators", "sensors", "triggers", "launchers", "hooks", "tasks", "plugin"):
     package = importlib.import_module(f"airflow_cairn.{room}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ..hooks.clear_body import TaskRef
+from ..launchers.known import launcher_at
+from ..launchers.launcher import DriverState, Launcher
 from ..spark.execution.failure_kinds import one_line
 from ..spark.execution.log_lines import Application
 from ..storage.clock import system_time
@@ -40,31 +41,6 @@ OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 """Airflow's states of a task that no try of it follows by itself."""
 
 
-class DriverState(Protocol):
-    """A driver's state; the class of this name in `operators.launchers.launcher` explains the fields."""
-
-    word: str
-    lives: bool
-    succeeded: bool
-    link: str
-
-
-class Launcher(Protocol):
-    """The part of a launcher that a wait needs, as `operators.launchers.launcher` explains it."""
-
-    def states(self, drivers: list[str]) -> Iterable[tuple[str, DriverState | Exception]]:
-        """Ask for the states of several drivers; gives each as it comes."""
-        ...
-
-    def state(self, driver: str) -> DriverState:
-        """Ask for a driver's state."""
-        ...
-
-    def cancel(self, driver: str) -> None:
-        """End a driver."""
-        ...
-
-
 class DriverTrigger(BaseTrigger):
     """Looks at one driver until it has ended, and yields exactly one event. It has no state and no credentials.
 
@@ -72,18 +48,14 @@ class DriverTrigger(BaseTrigger):
     triggers of one process that ask one service share a request where the service lists its drivers.
 
     Args:
-        launcher: dotted path of the function that makes the launcher from `operator` and `fields`.
         operator: dotted path of the provider's operator.
         fields: its fields by which the service is asked: ids of connections, and where its drivers are.
         driver: the service's id of the driver.
         deadline: seconds since 1970 at which the task's `execution_timeout` is over; None: it has none.
     """
 
-    def __init__(
-        self, launcher: str, operator: str, fields: dict[str, Any], driver: str, deadline: float | None = None
-    ) -> None:
+    def __init__(self, operator: str, fields: dict[str, Any], driver: str, deadline: float | None = None) -> None:
         super().__init__()
-        self.launcher = launcher
         self.operator = operator
         self.fields = fields
         self.driver = driver
@@ -92,7 +64,6 @@ class DriverTrigger(BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the arguments with which another triggerer goes on."""
         return "airflow_cairn.triggers.driver.DriverTrigger", {
-            "launcher": self.launcher,
             "operator": self.operator,
             "fields": self.fields,
             "driver": self.driver,
@@ -163,9 +134,7 @@ class DriverTrigger(BaseTrigger):
 
     def make(self) -> Launcher:
         """Return the launcher; imports the provider."""
-        module, _, name = self.launcher.rpartition(".")
-        made: Launcher = getattr(import_module(module), name)(self.operator, self.fields)
-        return made
+        return launcher_at(self.operator, self.fields)
 
     def _show(self, link: str) -> None:
         """Link the task's page to the application."""
@@ -263,5 +232,5 @@ _services: WeakValueDictionary[str, _Service] = WeakValueDictionary()
 
 def _service(trigger: DriverTrigger) -> _Service:
     """Return what the triggers share that ask the same service by the same connection."""
-    same = json.dumps([trigger.launcher, trigger.operator, trigger.fields], sort_keys=True)
+    same = json.dumps([trigger.operator, trigger.fields], sort_keys=True)
     return _services.setdefault(same, _Service())

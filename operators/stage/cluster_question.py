@@ -33,8 +33,8 @@ from .trial import rendered, trial_job, watched
 if TYPE_CHECKING:
     from airflow.sdk import DAG, Context
 
+    from ...launchers.launcher import Launcher
     from ...storage.port import ObjectStore
-    from ..launchers.launcher import Launcher
     from .trial import TrialJob
 
 ANSWER_S = 1200.0

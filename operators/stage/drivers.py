@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from ...checkpoint.documents.attempt import Handover
-    from ..launchers.launcher import DriverState, Tracker
+    from ...launchers.launcher import DriverState, Tracker
 
 log = logging.getLogger("airflow_cairn")
 
@@ -218,7 +218,7 @@ class SubmittedDrivers:
             AirflowException: the Spark connection names no cluster.
         """
         from ...hooks.kubernetes_pods import end_unless_it_starts  # a parse needs none
-        from ..launchers.launcher import DriverState
+        from ...launchers.launcher import DriverState
 
         if not is_tracked(self._plain_hook()):
             # The provider treats a connection that it cannot read as YARN in client mode.

@@ -16,6 +16,8 @@ from ...checkpoint.documents.attempt import Handover, Slice
 from ...checkpoint.errors import FencedError, InvalidConfigError
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.driver_output import driver_output
+from ...launchers.known import check_known, known_as, launcher_of
+from ...launchers.launcher import DriverState, HandedOver, Launcher
 from ...spark.execution.failure_kinds import one_line
 from ...spark.execution.log_lines import Application
 from ...spark.programs.arguments import Argument, mark, marked, program_of, texts_in
@@ -25,8 +27,6 @@ from ...tasks.job_settings import rendered_settings
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
 from ..graph.declaration import stage_uid
 from ..graph.exchange import Exchange
-from ..launchers.known import check_known, known_as, launcher_at, launcher_of
-from ..launchers.launcher import DriverState, HandedOver, Launcher
 from . import programs
 from .drivers import StageDrivers
 from .epoch_stage import EpochStage
@@ -204,7 +204,6 @@ class LaunchedStage(EpochStage):
         )
         self.defer(
             trigger=DriverTrigger(
-                launcher=f"{launcher_at.__module__}.{launcher_at.__name__}",
                 operator=known_as(self.cairn_operator),
                 fields=self._ready().fields(),
                 driver=driver,

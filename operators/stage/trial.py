@@ -31,8 +31,8 @@ from .launched import LOOK_S, LaunchedStage, handed_over
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from ...launchers.launcher import DriverState, Launcher
     from ...storage.port import DeleteFailures
-    from ..launchers.launcher import DriverState, Launcher
 
 log = logging.getLogger("airflow_cairn")
 

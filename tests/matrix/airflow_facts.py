@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from airflow.dag_processing.dagbag import DagBag
 
-ROOMS = ("storage", "checkpoint", "hooks", "tasks", "triggers", "sensors", "operators", "plugin", "cli")
+ROOMS = ("storage", "checkpoint", "hooks", "tasks", "launchers", "triggers", "sensors", "operators", "plugin", "cli")
 
 modules: list[object] = []
 for room in ROOMS:

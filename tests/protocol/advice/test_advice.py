@@ -19,7 +19,10 @@ from tests.support.airflow_stage import Job
 
 MAX_STEPS = 4
 PACKAGE = Path(airflow_cairn.__file__).parent
-ROOMS = ("checkpoint", "operators", "sensors", "triggers", "tasks", "hooks", "spark", "storage", "cli", "plugin")
+ROOMS = (
+    *("checkpoint", "operators", "sensors", "triggers", "launchers", "tasks"),
+    *("hooks", "spark", "storage", "cli", "plugin"),
+)
 
 
 def ways(text: str) -> list[list[Step]]:

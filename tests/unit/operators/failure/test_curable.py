@@ -26,7 +26,10 @@ from airflow_cairn.operators.stage.outcome import FAIL_FAST
 from airflow_cairn.storage.errors import CairnError, UnavailableError
 from tests.support.documented import DOCS
 
-ROOMS = ("storage", "checkpoint", "spark", "tasks", "operators", "hooks", "sensors", "triggers", "cli", "plugin")
+ROOMS = (
+    *("storage", "checkpoint", "spark", "tasks", "operators", "hooks"),
+    *("sensors", "triggers", "launchers", "cli", "plugin"),
+)
 
 
 def errors(of: type[CairnError] = CairnError) -> Iterator[type[CairnError]]:

@@ -26,8 +26,8 @@ from airflow_cairn.checkpoint.health.findings import Examination
 from airflow_cairn.checkpoint.health.store_reach import right_missing
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.cli.main import main
+from airflow_cairn.launchers.livy import LivyLauncher
 from airflow_cairn.operators import CairnDoctorOperator, Output, Read, SliceStart, SparkEpochOperator, epoch_stage
-from airflow_cairn.operators.launchers.livy import LivyLauncher
 from airflow_cairn.operators.stage import cluster_question, launched, programs, stored_runtime, trial
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from ...checkpoint.errors import InvalidConfigError
+from ..checkpoint.errors import InvalidConfigError
 from .launcher import Launcher
 
 LAUNCHERS = {

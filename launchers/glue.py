@@ -11,14 +11,14 @@ quoting of `--conf`: nothing is handed over that needs any.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
-from ...checkpoint.errors import InvalidConfigError
-from ...spark.handover.conf import FOR_PEOPLE, HANDOVER
+from ..checkpoint.errors import InvalidConfigError
+from ..spark.handover.conf import FOR_PEOPLE, HANDOVER
 from .addresses import AWS, as_s3, on_pages
 from .launcher import DriverState, HandedOver, Launcher, tries_again
 
@@ -154,10 +154,6 @@ class GlueLauncher(Launcher):
         answer = self._client.batch_stop_job_run(JobName=self._operator.job_name, JobRunIds=[driver])
         if answer.get("Errors") and self.state(driver).lives:
             raise AirflowException(f"Glue did not stop the run: {answer['Errors'][0].get('ErrorDetail')}")
-
-    def logs(self, driver: str) -> Iterable[str]:  # noqa: ARG002 - see `Launcher`
-        """Return nothing: the log is in CloudWatch, to which the operator's own button leads."""
-        return ()
 
     def _job(self) -> Mapping[str, Any]:
         """Return the definition by which the run starts: the job's, or the operator's where it makes or changes one."""

@@ -7,14 +7,14 @@ keeps the driver by. So the id follows from the token, and a driver is found wit
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.errors import InvalidConfigError
-from ...hooks.spark_submit import YARN_DEFAULTS
-from ...tasks.job_settings import is_rendered_later
+from ..checkpoint.errors import InvalidConfigError
+from ..hooks.spark_submit import YARN_DEFAULTS
+from ..tasks.job_settings import is_rendered_later
 from .launcher import ANSWER_S, DriverState, HandedOver, Launcher, tries_again
 
 if TYPE_CHECKING:
@@ -120,10 +120,6 @@ class DataprocLauncher(Launcher):
         except GoogleAPICallError:
             if self.state(driver).lives:
                 raise
-
-    def logs(self, driver: str) -> Iterable[str]:  # noqa: ARG002 - see `Launcher`
-        """Return nothing: the log is in Cloud Logging and Cloud Storage, to which the operator's own button leads."""
-        return ()
 
     @abstractmethod
     def _taken(self) -> str | None:

@@ -8,14 +8,14 @@ cluster mode with what YARN says of the driver, which a cancelled step leaves to
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
-from ...checkpoint.errors import InvalidConfigError
-from ...hooks.spark_submit import YARN_DEFAULTS
+from ..checkpoint.errors import InvalidConfigError
+from ..hooks.spark_submit import YARN_DEFAULTS
 from .addresses import AWS, alive, as_s3, by_token
 from .launcher import DriverState, HandedOver, Launcher
 
@@ -146,10 +146,6 @@ class EmrStepLauncher(Launcher):
         (answer,) = self._client.cancel_steps(ClusterId=self._cluster, StepIds=[driver])["CancelStepsInfoList"]
         if answer["Status"] == "FAILED" and self.state(driver).lives:
             raise AirflowException(f"EMR did not cancel the step: {answer.get('Reason')}")
-
-    def logs(self, driver: str) -> Iterable[str]:  # noqa: ARG002 - see `Launcher`
-        """Return nothing: the log is in S3, to which the operator's own button leads."""
-        return ()
 
     def _check_step(self) -> None:
         steps = self._steps()

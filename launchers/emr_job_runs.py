@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.errors import InvalidConfigError
-from ...tasks.job_settings import is_rendered_later
+from ..checkpoint.errors import InvalidConfigError
+from ..tasks.job_settings import is_rendered_later
 from .addresses import AWS, alive, as_s3, by_token, on_pages
 from .launcher import DriverState, HandedOver, Launcher, tries_again
 
@@ -184,10 +184,6 @@ class JobRunLauncher(Launcher):
     def cancel(self, driver: str) -> None:
         """See `Launcher`."""
         self._client.cancel_job_run(**self._args(driver))
-
-    def logs(self, driver: str) -> Iterable[str]:  # noqa: ARG002 - see `Launcher`
-        """Return nothing: the log is in S3 or CloudWatch, to which the operator's own buttons lead."""
-        return ()
 
     def _args(self, driver: str | None = None) -> dict[str, str]:
         argument, option = self.place

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
-from ...checkpoint.errors import InvalidConfigError
-from ...hooks.spark_submit import YARN_DEFAULTS
+from ..checkpoint.errors import InvalidConfigError
+from ..hooks.spark_submit import YARN_DEFAULTS
 from .addresses import on_pages
 from .launcher import ANSWER_S, DriverState, HandedOver, Launcher
 

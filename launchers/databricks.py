@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.errors import InvalidConfigError
-from ...spark.programs.arguments import texts_in
-from ...tasks.job_settings import is_rendered_later
+from ..checkpoint.errors import InvalidConfigError
+from ..spark.programs.arguments import texts_in
+from ..tasks.job_settings import is_rendered_later
 from .addresses import as_s3, by_token, on_pages
 from .launcher import DriverState, HandedOver, Launcher, tries_again
 

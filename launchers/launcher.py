@@ -12,11 +12,11 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...checkpoint.errors import InvalidConfigError
-from ...spark.execution.failure_kinds import one_line
-from ...spark.programs.arguments import unmarked
-from ...storage.records import dataclass
-from ...tasks.job_settings import is_rendered_later
+from ..checkpoint.errors import InvalidConfigError
+from ..spark.execution.failure_kinds import one_line
+from ..spark.programs.arguments import unmarked
+from ..storage.records import dataclass
+from ..tasks.job_settings import is_rendered_later
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -247,6 +247,6 @@ class Launcher(Tracker):
     def leave(self, driver: str) -> None:
         """Remove what the operator removes after a driver's end."""
 
-    @abstractmethod
-    def logs(self, driver: str) -> Iterable[str]:
-        """Return the last lines of a driver's output that the service has; empty if its log is elsewhere."""
+    def logs(self, driver: str) -> Iterable[str]:  # noqa: ARG002 - see the docstring
+        """Return the last lines of a driver's output; none where its log is elsewhere, and the operator links to it."""
+        return ()
