@@ -20,6 +20,7 @@ from ..storage.errors import CairnError
 from ..storage.records import dataclass
 from .airflow_api_access import ApiAccess, access_of
 from .clear_body import TaskRef, clear_body, failed_body
+from .task_states import ENDED_RUN
 
 AIRFLOW_API_CONN_ID = "cairn_airflow_api"
 """The default connection."""
@@ -312,7 +313,7 @@ class AirflowApiHook(BaseHook):
             AirflowNotFoundException: the connection is not defined.
             InvalidConfigError: the connection cannot be used.
         """
-        return self.run_state(dag_id, run_id) in ("success", "failed")
+        return self.run_state(dag_id, run_id) in ENDED_RUN
 
     def run_state(self, dag_id: str, run_id: str) -> str | None:
         """Return the state of a DAG run; None if it does not exist.

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, timezone
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, TaskInstanceState, timezone
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowRescheduleException,
@@ -34,7 +34,6 @@ from ..tasks.messages import already_completed, skipping
 from ..tasks.reports import lineage, notes
 from ..tasks.reports.links import CheckpointLink
 from ..tasks.stage_states import (
-    SKIPPED,
     acknowledge_for,
     check_awaited,
     check_expected,
@@ -345,7 +344,7 @@ class CheckpointSensor(BaseSensorOperator):
         stages = set(self._where_of(str(ti.run_id)).tasks.values()) if self._where_of is not None else set()
         skipped = {trigger} | (stages if progress.checkpoint and trigger in stages else set())
         states = states_of(ti, skipped)
-        if all(states.get(task) == SKIPPED for task in skipped):
+        if all(states.get(task) == TaskInstanceState.SKIPPED for task in skipped):
             if progress.checkpoint:
                 self._note(coordinator, ti, notes.skipped(str(trigger)))
             raise skipping(

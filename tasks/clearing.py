@@ -14,19 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 
+from airflow.sdk import TaskInstanceState
+
 from ..checkpoint.answers import Restarted
 from ..hooks.airflow_api import AirflowApiHook, TaskFacts
 from ..hooks.clear_body import TaskRef
+from ..hooks.task_states import ENDED, GIVEN_UP
 from ..storage.records import dataclass
-
-SUCCESS = "success"
-"""Airflow's state of a task that has succeeded."""
-
-GIVEN_UP = frozenset({"failed", "upstream_failed"})
-"""Airflow has given such a task up, or it never began; a clear would renew its retries forever."""
-
-ENDED = GIVEN_UP | {SUCCESS, "skipped", "removed"}
-"""States of a task instance that does not run again by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +139,7 @@ def _why_not(facts: TaskFacts | None, claimant: str) -> str | None:
         return "the DAG file has no such stage"
     if facts.state in GIVEN_UP:
         return f"Airflow does not run its task again ({facts.state}); clear it"
-    if facts.id == claimant or facts.state == SUCCESS:
+    if facts.id == claimant or facts.state == TaskInstanceState.SUCCESS:
         return None
     if facts.state in ENDED:
         return f"its task is {facts.state}"

@@ -7,11 +7,13 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from airflow.sdk import DagRunState
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from ..checkpoint.documents.attempt import Owner
 from ..checkpoint.rules.admission import RunState, check_deployment
+from ..hooks.task_states import ENDED_RUN
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
@@ -43,11 +45,6 @@ def _is_loopback(host: str | None) -> bool:
 
 
 log = logging.getLogger("airflow_cairn")
-
-ENDED_RUN = frozenset({"success", "failed"})
-"""States of a DAG run in which no task works on its epoch any longer."""
-
-QUEUED_RUN = "queued"
 
 
 def state_of_run(airflow: Any, owner: Owner) -> RunState:
@@ -84,7 +81,7 @@ def state_of_run(airflow: Any, owner: Owner) -> RunState:
 def is_queued(airflow: Any, dag_id: str, run_id: str) -> bool:
     """Return whether a DAG run is queued; False if it cannot be asked about, or does not exist yet."""
     try:
-        return bool(airflow.get_dagrun_state(dag_id, run_id) == QUEUED_RUN)
+        return bool(airflow.get_dagrun_state(dag_id, run_id) == DagRunState.QUEUED)
     except AirflowRuntimeError as error:
         log.info("Could not ask Airflow about the run %s of %s: %s", run_id, dag_id, error)
         return False

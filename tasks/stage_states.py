@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import TaskInstanceState
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ..checkpoint.answers import Progress, Restarted, Waiting
@@ -24,14 +25,16 @@ from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import AirflowApiRefusedError, CheckpointFailedError, InvalidConfigError
 from ..hooks.airflow_api import AirflowApiHook
 from ..hooks.clear_body import TaskRef
-from .clearing import SUCCESS, Where, compare_and_clear
+from ..hooks.task_states import ENDED
+from .clearing import Where, compare_and_clear
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
 
+log = logging.getLogger("airflow_cairn")
 
-ENDED = frozenset({"success", "failed", "upstream_failed", "removed"})
-"""Airflow's states of a task that it does not run again by itself. For skipped tasks, another task acknowledges."""
+NEVER_ACKNOWLEDGES = ENDED - {TaskInstanceState.SKIPPED}
+"""No acknowledgement comes from such a task. For a skipped one, another task acknowledges."""
 
 
 def check_awaited(
@@ -63,7 +66,7 @@ def check_awaited(
     if (
         not missing
         or len(missing) < len(now.missing)
-        or any(states.get(task) not in ENDED for task in missing.values())
+        or any(states.get(task) not in NEVER_ACKNOWLEDGES for task in missing.values())
     ):
         return
     named = "; ".join(f"{_name(task)} ({states[task]}): {why(uid)}" for uid, task in missing.items())
@@ -110,12 +113,6 @@ def _name(task: TaskRef) -> str:
     return task.task_id if task.map_index < 0 else f"{task.task_id}[{task.map_index}]"
 
 
-log = logging.getLogger("airflow_cairn")
-
-SKIPPED = "skipped"
-"""Airflow's state of a skipped task."""
-
-
 def states_of(ti: Any, tasks: Iterable[TaskRef]) -> dict[TaskRef, str]:
     """Ask Airflow for the states of some tasks of this DAG run; a task that Airflow does not know has no entry."""
     wanted = set(tasks)
@@ -132,7 +129,7 @@ def states_of(ti: Any, tasks: Iterable[TaskRef]) -> dict[TaskRef, str]:
 
 def was_skipped(ti: Any, task: TaskRef) -> bool:
     """Return whether Airflow has skipped a task of this DAG run."""
-    return states_of(ti, [task]).get(task) == SKIPPED
+    return states_of(ti, [task]).get(task) == TaskInstanceState.SKIPPED
 
 
 def acknowledge_for(
@@ -162,7 +159,7 @@ def acknowledge_for(
         states = states_of(ti, stages.values())
     done = []
     for uid, task in stages.items():
-        if states.get(task) == SKIPPED and acknowledge_skipped(coordinator, epoch, uid, str(ti.id)):
+        if states.get(task) == TaskInstanceState.SKIPPED and acknowledge_skipped(coordinator, epoch, uid, str(ti.id)):
             log.info("Epoch %s · stage %s was skipped: it goes on with its state unchanged", run_id_of(epoch), uid)
             done.append(uid)
     return tuple(done)
@@ -206,7 +203,9 @@ def start_again(
     if not isinstance(now, Waiting) or where_of is None or conn_id is None:
         return ()
     where = where_of(run_id_of(epoch))
-    named = [uid for uid in now.missing if uid in where.tasks and states.get(where.tasks[uid]) == SUCCESS]
+    named = [
+        uid for uid in now.missing if uid in where.tasks and states.get(where.tasks[uid]) == TaskInstanceState.SUCCESS
+    ]
     if not named:
         return ()
     note = f"Cairn: checkpoint {now.checkpoint}, attempt {now.attempt} has nothing of this stage, so it runs again"

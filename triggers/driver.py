@@ -12,9 +12,11 @@ from contextvars import copy_context
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
+from airflow.sdk import TaskInstanceState
 from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from ..hooks import task_states
 from ..hooks.clear_body import TaskRef
 from ..launchers.known import launcher_at
 from ..launchers.launcher import DriverState, Launcher
@@ -36,9 +38,6 @@ UNANSWERED_S = 180.0
 """Seconds without an answer after which the task itself looks."""
 ANSWER_S = 60.0
 """Seconds without any answer after which a service counts as silent."""
-
-OVER = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-"""Airflow's states of a task that no try of it follows by itself."""
 
 
 class DriverTrigger(BaseTrigger):
@@ -121,8 +120,8 @@ class DriverTrigger(BaseTrigger):
         ti: Any = self.task_instance
         try:
             found = Airflow.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
-            state = found.get(ti.run_id, {}).get(TaskRef.of(ti).name_in_states, "removed")
-            if state not in OVER:
+            state = found.get(ti.run_id, {}).get(TaskRef.of(ti).name_in_states, TaskInstanceState.REMOVED.value)
+            if state not in task_states.ENDED:
                 log.info("Driver %s goes on: its task is %s", self.driver, state or "cleared")
                 return
             launcher = self.make()

@@ -13,13 +13,15 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.sdk import TaskInstanceState
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
 
 from ...checkpoint.answers import BeginAnswer, Restarted, UpstreamsNotReady
 from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
 from ...hooks.airflow_api import AirflowApiHook
+from ...hooks.task_states import AT_WORK, ENDED, GIVEN_UP
 from ...storage.records import dataclass
-from ...tasks.clearing import ENDED, GIVEN_UP, SUCCESS, Where, compare_and_clear, idle, note_of
+from ...tasks.clearing import Where, compare_and_clear, idle, note_of
 from ...tasks.stage_states import states_of
 
 if TYPE_CHECKING:
@@ -149,10 +151,6 @@ class GroupTasks:
 # F5).
 
 
-RUNNING, DEFERRED = "running", "deferred"
-"""Airflow's states of a task whose process runs, and of one that waits in the triggerer."""
-
-
 def not_scheduled(ti: Any, where: Where, restarted: Iterable[Restarted]) -> list[Restarted]:
     """Return those stages whose tasks Airflow does not start by itself: they have succeeded, or an old try runs.
 
@@ -163,7 +161,7 @@ def not_scheduled(ti: Any, where: Where, restarted: Iterable[Restarted]) -> list
     return [
         each
         for each in found
-        if each.stage in where.tasks and states.get(where.tasks[each.stage]) in (SUCCESS, RUNNING, DEFERRED)
+        if each.stage in where.tasks and states.get(where.tasks[each.stage]) in AT_WORK | {TaskInstanceState.SUCCESS}
     ]
 
 
@@ -261,7 +259,7 @@ def let_upstreams_run(
         raise AirflowApiError(later, **error.fields) from None
     # A task that ended a moment ago may have acknowledged since. Stages claimed by now are found by the next try.
     if left and isinstance(begin_again(), UpstreamsNotReady):
-        if set(left.values()) != {SUCCESS}:
+        if set(left.values()) != {TaskInstanceState.SUCCESS}:
             raise AirflowFailException(f"{why}, and nothing will start them: {where.remedy({*left, stage})}")
         # They succeeded without an acknowledgement: a person has marked them, or has deleted their acknowledgements.
         with AirflowApiHook(conn_id) as api:

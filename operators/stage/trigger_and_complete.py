@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import timezone
+from airflow.sdk import TaskInstanceState, timezone
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowRescheduleException,
@@ -31,11 +31,11 @@ from ...checkpoint.documents.attempt import Owner
 from ...checkpoint.documents.entries import TriggeringTask
 from ...checkpoint.errors import CheckpointNotReadyError, NotTriggeredError
 from ...hooks.clear_body import TaskRef
+from ...hooks.task_states import GIVEN_UP
 from ...storage.clock import system_sleep
 from ...storage.errors import CairnError
 from ...storage.probe import ensure_probed
 from ...storage.records import dataclass
-from ...tasks.clearing import GIVEN_UP
 from ...tasks.dag_runs import deployment
 from ...tasks.stage_states import states_of
 from ..graph.topology import trigger_before, triggers_alone
@@ -60,10 +60,6 @@ MAX_LOOK_S = 5.0
 """Maximum delay between two looks: each asks the store and Airflow."""
 MAX_DOUBLINGS = 5
 """How often the delay before a task comes back doubles: up to about five minutes."""
-
-RUNNING = "running"
-PUT_OFF = frozenset({"up_for_reschedule", "up_for_retry"})
-"""Airflow's states of a task that comes back by itself."""
 
 
 def begin_or_trigger(
@@ -206,9 +202,9 @@ class _Turn:
 def _state_of(ti: RuntimeTaskInstanceProtocol, task: TriggeringTask) -> HolderState:
     ref = TaskRef(task.task_id, task.map_index)
     state = states_of(ti, [ref]).get(ref)
-    if state == RUNNING:
+    if state == TaskInstanceState.RUNNING:
         return HolderState.RUNS
-    if state in PUT_OFF:
+    if state in (TaskInstanceState.UP_FOR_RESCHEDULE, TaskInstanceState.UP_FOR_RETRY):
         return HolderState.COMES_BACK
     return HolderState.FAILED if state in GIVEN_UP else HolderState.OTHER
 

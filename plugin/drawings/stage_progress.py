@@ -13,6 +13,7 @@ from ...checkpoint.reasons import Status
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails, StageRow
+from ...hooks.task_states import AT_WORK
 from ...storage.records import dataclass
 
 WIDTH = 1_000
@@ -88,8 +89,6 @@ _WAITING = {
 }
 """Kind and text of a stage that has not acknowledged, by the state of its task's present try, which does not run."""
 
-RUNNING = frozenset({"running", "deferred"})
-
 
 def progress_of(
     found: CheckpointDetails, tries: Mapping[str, Sequence[TaskTry]], now_ms: int
@@ -142,7 +141,7 @@ def _measured(stage: StageRow) -> tuple[int | None, int, int]:
 def _seen(found: CheckpointDetails, it: TaskTry, started_at_ms: int, now_ms: int) -> tuple[int, int, int]:
     """Take times from Airflow, whose clock may differ from the checkpoint's: negative times become 0."""
     row = found.row
-    ended_at_ms = it.ended_at_ms if it.state not in RUNNING else None
+    ended_at_ms = it.ended_at_ms if it.state not in AT_WORK else None
     until = next(each for each in (ended_at_ms, row.ended_at_ms, now_ms) if each is not None)
     return max(0, started_at_ms - row.triggered_at_ms), max(0, until - started_at_ms), 0
 
@@ -200,7 +199,7 @@ def _said(
             return "failed", "failed before it began"
         return "", "had begun" if stage.begun else "had not begun"
     state = present.state if present is not None else None
-    if present is not None and state in RUNNING and present.started_at_ms is not None:
+    if present is not None and state in AT_WORK and present.started_at_ms is not None:
         if not stage.begun:
             # An execution is claimed some seconds after its try starts; a try from before the trigger is still being
             # ended.

@@ -23,6 +23,7 @@ from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import savepoint_json
+from ...hooks.task_states import ENDED_RUN
 from ...storage.errors import CairnError, printable
 from ...storage.port import ObjectStore
 from ...storage.records import dataclass
@@ -97,7 +98,7 @@ class RunOperation:
     def as_json(self) -> dict[str, Json]:
         """Return the operation as plain JSON values."""
         completed = self.row is not None and self.row.status is Status.COMPLETED
-        over = completed or self.state in ("success", "failed")
+        over = completed or self.state in ENDED_RUN
         reason, detail = (self.row.reason, self.row.detail) if self.row is not None else (None, None)
         why: dict[str, Json] = {"reason": reason, "detail": detail or f"the DAG run has ended: {self.state}"}
         return {
