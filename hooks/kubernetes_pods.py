@@ -16,7 +16,7 @@ from airflow.providers.apache.spark.hooks import spark_submit as provider
 from ..spark.execution.failure_kinds import one_line
 from ..storage.clock import system_sleep, system_time
 from .driver_output import driver_output
-from .spark_site import NOT_FOUND, TOKEN_LABEL
+from .submitted_drivers import NOT_FOUND, TOKEN_LABEL
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook

@@ -14,7 +14,8 @@ from ..checkpoint.errors import InvalidConfigError
 from ..spark.execution.log_lines import VARIABLE, Application, marked, new_mark
 from .class_archive import class_archive_conf
 from .driver_output import DriverOutput, driver_output
-from .spark_site import TOKEN_LABEL, SparkSite
+from .spark_site import SparkSite
+from .submitted_drivers import TOKEN_LABEL
 
 OTHER_IDENTITY = frozenset(
     {

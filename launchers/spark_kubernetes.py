@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ..checkpoint.errors import InvalidConfigError
 from ..hooks.kubernetes_pods import drivers_container, waits_in_vain
-from ..hooks.spark_site import TOKEN_LABEL
+from ..hooks.submitted_drivers import TOKEN_LABEL
 from .launcher import ANSWER_S, DriverState, HandedOver, Launcher, tries_again
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Slice, Stage
 from airflow_cairn.checkpoint.answers import Ready, Submit, Triggered
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.handover.store_conf import s3a_conf
 from airflow_cairn.spark.output import committer
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.clock import system_runtime
@@ -175,7 +176,7 @@ def conf(at: Services) -> dict[str, str]:
     """Give the session's conf for S3 with the magic committer, and for Iceberg's catalog."""
     catalog = "spark.sql.catalog.lake"
     return {
-        **committer.s3a_conf(at.options),
+        **s3a_conf(at.options),
         "spark.hadoop.fs.s3a.committer.name": "magic",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "jdbc",

@@ -17,7 +17,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import UnreachableError
-from ...hooks.spark_site import NOT_FOUND, is_tracked, point_at
+from ...hooks.submitted_drivers import NOT_FOUND, is_tracked, point_at
 from ...spark.execution.failure_kinds import one_line
 from .outcome import NO_MEMORY
 

@@ -16,8 +16,8 @@ from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.spark_connect import ConnectClient, connect_server
-from ...hooks.spark_site import point_at
 from ...hooks.spark_submit import EpochSubmitHook
+from ...hooks.submitted_drivers import point_at
 from ...spark.execution.failure_kinds import one_line
 from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict

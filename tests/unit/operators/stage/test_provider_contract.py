@@ -18,7 +18,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_cairn.hooks.spark_site import is_tracked
+from airflow_cairn.hooks.submitted_drivers import is_tracked
 from tests.support.narrowing import expect
 
 Connect = Callable[..., SparkSubmitHook]
