@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ..checkpoint.masking import masked
-from ..spark.execution.failure_kinds import MAX_LENGTH
+from ..checkpoint.masking import MAX_DETAIL, masked
 from ..storage.errors import printable
 
 cairn = logging.getLogger("airflow_cairn")
@@ -71,7 +70,7 @@ class DriverOutput:
         Args:
             environ: the driver's environment: the credentials in it are masked.
         """
-        return printable(masked(self._raised or self._last_error, environ=environ))[:MAX_LENGTH]
+        return printable(masked(self._raised or self._last_error, environ=environ))[:MAX_DETAIL]
 
     def line(self, raw: str, *, own: bool = False) -> None:
         """Pass on one line.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks import spark_submit as provider
 
-from ..spark.execution.failure_kinds import one_line
+from ..spark.execution.failure_kinds import error_line
 from ..storage.clock import system_sleep, system_time
 from .driver_output import driver_output
 from .submitted_drivers import NOT_FOUND, TOKEN_LABEL
@@ -175,7 +175,7 @@ def _followed(hook: SparkSubmitHook) -> str | None:
             unanswered_since = asked if unanswered_since is None else unanswered_since
             if system_time() - unanswered_since >= UNANSWERED_S:
                 raise
-            log.warning("Driver pod %s: no answer about its state: %s", name, one_line(error))
+            log.warning("Driver pod %s: no answer about its state: %s", name, error_line(error))
         else:
             why = _why_it_waits(pod) if phase == "Pending" else ""
             if (says := f"{phase} {why}".strip()) != said:
@@ -201,7 +201,7 @@ def _tidied(driver: str, seen: Any = None) -> bool:
     try:
         return end(driver, seen)
     except Exception as error:  # noqa: BLE001 - what is known of the driver stays true
-        log.warning("Driver pod %s could not be deleted: %s", driver.partition(":")[2], one_line(error))
+        log.warning("Driver pod %s could not be deleted: %s", driver.partition(":")[2], error_line(error))
         return True
 
 
@@ -211,7 +211,7 @@ def _pass_on_log(client: Any, pod: Any, name: str, namespace: str) -> str:
     try:
         text = str(client.read_namespaced_pod_log(name, namespace, **of, _request_timeout=ANSWER_S))
     except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
-        log.warning("The log of driver pod %s could not be read: %s", name, one_line(error))
+        log.warning("The log of driver pod %s could not be read: %s", name, error_line(error))
         text = ""
     with driver_output() as output:
         for line in text.splitlines():

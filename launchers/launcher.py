@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..checkpoint.errors import InvalidConfigError
-from ..spark.execution.failure_kinds import one_line
+from ..spark.execution.failure_kinds import error_line
 from ..spark.programs.arguments import unmarked
 from ..storage.records import dataclass
 from ..tasks.job_settings import is_rendered_later
@@ -230,7 +230,7 @@ class Launcher(Tracker):
                 found = self.listed(drivers)
             except Exception as error:  # noqa: BLE001 - such as a right that only the list needs
                 log.warning(
-                    "Drivers cannot be listed, so each %s is asked about alone: %s", self.service, one_line(error)
+                    "Drivers cannot be listed, so each %s is asked about alone: %s", self.service, error_line(error)
                 )
         yield from found.items()
         for driver in drivers:

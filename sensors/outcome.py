@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ..checkpoint import Coordinator
-    from ..checkpoint.answers import Failed
     from ..checkpoint.documents.entries import SavepointEntry
 
 

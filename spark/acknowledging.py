@@ -27,7 +27,7 @@ from ..checkpoint.store.job_files import encode
 from ..storage.errors import StorageError
 from ..storage.names import check_name
 from .execution import failure_kinds
-from .execution.failure_kinds import is_incurable, is_of_store, missing_package, one_line
+from .execution.failure_kinds import error_line, is_incurable, is_of_store, missing_package
 from .execution.fence import already_acknowledged, replaced
 from .execution.job_server import JOB_SERVER
 from .input.restored import Backlog, RestoredState
@@ -144,7 +144,7 @@ def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error
         writer.delete_all()
     except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
         log.warning("What this driver wrote could not be deleted; the cleaner deletes it later. %s", problem)
-    said, missing = one_line(error), missing_package(error)
+    said, missing = error_line(error), missing_package(error)
     document = DeclineDocument(
         job=handover.job,
         checkpoint=handover.checkpoint,

@@ -20,7 +20,7 @@ from ..hooks import task_states
 from ..hooks.clear_body import TaskRef
 from ..launchers.known import launcher_at
 from ..launchers.launcher import DriverState, Launcher
-from ..spark.execution.failure_kinds import one_line
+from ..spark.execution.failure_kinds import error_line
 from ..spark.execution.log_lines import Application
 from ..storage.clock import system_time
 from ..tasks.reports.links import SparkLink, SparkPlace
@@ -88,7 +88,7 @@ class DriverTrigger(BaseTrigger):
                 answered_at = now()
                 continue
             if isinstance(answer, Exception):
-                log.warning("Driver %s: no answer about its state: %s", self.driver, one_line(answer))
+                log.warning("Driver %s: no answer about its state: %s", self.driver, error_line(answer))
                 if now() - answered_at >= UNANSWERED_S:
                     yield TriggerEvent({"status": UNANSWERED})
                     return
@@ -129,7 +129,7 @@ class DriverTrigger(BaseTrigger):
                 launcher.cancel(self.driver)
                 log.info("Driver %s is asked to end: its task is %s", self.driver, state)
         except Exception as error:  # noqa: BLE001 - the trigger ends anyway, and the driver at its next look at the head
-            log.warning("Driver %s could not be ended: %s", self.driver, one_line(error))
+            log.warning("Driver %s could not be ended: %s", self.driver, error_line(error))
 
     def make(self) -> Launcher:
         """Return the launcher; imports the provider."""

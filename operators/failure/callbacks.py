@@ -26,7 +26,7 @@ from ...checkpoint.errors import CheckpointError
 from ...checkpoint.reasons import cause_first
 from ...checkpoint.remedies import LEFT_BEHIND, REMEDIES
 from ...hooks.clear_body import TaskRef
-from ...spark.execution.failure_kinds import causes, is_of_store, one_line
+from ...spark.execution.failure_kinds import causes, error_line, is_of_store
 from ...storage.names import parse_storage_uri
 from ...tasks.clearing import note_of
 from ...tasks.extensions import notify_listeners_best_effort
@@ -236,5 +236,5 @@ def detail_of(context: Context, uid: str) -> str:
         # Cairn's own errors explain themselves: the class's name adds nothing for a reader of the history.
         return str(redact(error.message.removeprefix(failed_prefix(uid))))
     if isinstance(error, BaseException):
-        return str(redact(one_line(error)))
+        return str(redact(error_line(error)))
     return str(redact(error)) if error else KILLED

@@ -17,7 +17,7 @@ from ...checkpoint.masking import masked
 from ...checkpoint.validation import did_you_mean
 from ...spark import cluster_probe
 from ...spark.cluster_probe import REPORT
-from ...spark.execution.failure_kinds import one_line
+from ...spark.execution.failure_kinds import error_line
 from ...spark.handover.runtime_zip import runtime_zip
 from ...storage.clock import system_time
 from ...storage.errors import CairnError
@@ -135,7 +135,7 @@ def _by_spark_submit(made: Any, conf: Mapping[str, str]) -> ClusterFacts | NoAns
                 try:
                     execute.__wrapped__(made, it.context())  # Airflow lets only a task call the method itself
                 except Exception as error:  # noqa: BLE001 - whatever the provider raises is what is asked
-                    said = masked(one_line(error))
+                    said = masked(error_line(error))
                 except BaseException:
                     made.on_kill()  # the command is ended, and the driver would run on
                     raise
@@ -161,7 +161,7 @@ def _answer(it: TrialJob, launcher: Launcher, folder: str) -> ClusterFacts | NoA
         words, last = watched(launcher, driver, began, ANSWER_S)
     except Exception as error:  # noqa: BLE001 - whatever the provider raises is what is asked
         what = f"{launcher.service} {driver} is not answered for" if driver else f"no {launcher.service} was submitted"
-        return NoAnswer(Silence.FAILED, masked(f"{what}: {one_line(error)}"))
+        return NoAnswer(Silence.FAILED, masked(f"{what}: {error_line(error)}"))
     text = _report(it.store, folder)
     if text is not None:
         return ClusterFacts.of(text, over_connect=False, has_code=launcher.has_block)
@@ -170,6 +170,6 @@ def _answer(it: TrialJob, launcher: Launcher, folder: str) -> ClusterFacts | NoA
     try:
         lines = [each for each in launcher.logs(driver) if each.strip()]
     except Exception as error:  # noqa: BLE001 - it is only for people
-        lines = [f"its log could not be read: {one_line(error)}"]
+        lines = [f"its log could not be read: {error_line(error)}"]
     why = lines[-1] if lines else "its log is on the service"
     return NoAnswer(Silence.FAILED, masked(f"{launcher.service} {driver} ended ({last.word}) without an answer: {why}"))

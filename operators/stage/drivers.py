@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import UnreachableError
 from ...hooks.submitted_drivers import NOT_FOUND, is_tracked, point_at
-from ...spark.execution.failure_kinds import one_line
+from ...spark.execution.failure_kinds import error_line
 from .outcome import NO_MEMORY
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ class DurableSubmit(SparkSubmitOperator):
     """The provider's operator, with drivers that each belong to one execution of a stage."""
 
     _token = ""
-    pod_vanished = False
-    """Whether the driver's pod was gone before it had ended: the provider reports that as a good end."""
 
     def keep_drivers_of(self, token: str) -> None:
         """Use this execution's own provider keys, so that the provider never takes over another execution's driver."""
@@ -123,7 +121,7 @@ class DurableSubmit(SparkSubmitOperator):
                 log.info("Driver %s is asked to end", driver)
                 end(driver)
         except Exception as error:  # noqa: BLE001 - the task ends anyway
-            log.warning("What was submitted could not be ended, so a driver may be left: %s", one_line(error))
+            log.warning("What was submitted could not be ended, so a driver may be left: %s", error_line(error))
 
     def _follow_pod(self) -> str | None:
         from ...hooks.kubernetes_pods import follow  # a parse needs none
@@ -306,7 +304,7 @@ class StageDrivers:
             raise UnreachableError(
                 "the cluster does not say what became of the driver, so nothing was decided: the next try asks again. "
                 "Where the driver is known to be dead and the cluster will not answer any more, set durable=False, and "
-                f"the next try opens a new attempt. {one_line(error)}"
+                f"the next try opens a new attempt. {error_line(error)}"
                 + (f". Before that this try failed: {seen}" if seen else ""),
                 code="driver_unknown",
                 job=handover.job,
@@ -335,7 +333,7 @@ class StageDrivers:
             UnreachableError: the driver lives, or the cluster does not say; the next try waits for it, or finds it
                 gone.
         """
-        seen = cause or one_line(error)
+        seen = cause or error_line(error)
         if not handover.durable or self.driver_loss_reason(handover, seen) is not None:
             return
         raise UnreachableError(

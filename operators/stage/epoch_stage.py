@@ -49,6 +49,7 @@ class EpochStage(StageOperator):
     _run: StageRun | None = None
     _told_to_end = False
     pod_vanished = False
+    """Whether the driver's pod was gone before it had ended: Spark's provider reports that as a good end."""
 
     def _declare(
         self,

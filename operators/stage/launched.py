@@ -18,7 +18,7 @@ from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.driver_output import driver_output
 from ...launchers.known import check_known, known_as, launcher_of
 from ...launchers.launcher import DriverState, HandedOver, Launcher
-from ...spark.execution.failure_kinds import one_line
+from ...spark.execution.failure_kinds import error_line
 from ...spark.execution.log_lines import Application
 from ...spark.programs.arguments import Argument, mark, marked, program_of, texts_in
 from ...storage.clock import system_sleep, system_time
@@ -116,7 +116,7 @@ class LaunchedStage(EpochStage):
             # It may have been accepted: then the next try finds it by its token.
             drivers.check_lost(it, error)
             raise run.refused(
-                f"the {launcher.service} was not submitted: {one_line(error)}", incurable=False
+                f"the {launcher.service} was not submitted: {error_line(error)}", incurable=False
             ) from error
         log.info("Checkpoint %s: %s %s was submitted", run.title, launcher.service, self._driver)
         self._wait(context, drivers, run, self._driver)
@@ -164,7 +164,7 @@ class LaunchedStage(EpochStage):
                 if unanswered >= UNANSWERED:
                     drivers.check_lost(run.handover, error)
                     raise
-                log.warning("The %s %s: no answer about its state: %s", launcher.service, driver, one_line(error))
+                log.warning("The %s %s: no answer about its state: %s", launcher.service, driver, error_line(error))
             address = SparkPlace(Application(driver, ui=state.link), "").now() if state is not None else ""
             if address not in ("", link):
                 link = address
@@ -298,7 +298,7 @@ class LaunchedStage(EpochStage):
         try:
             return launcher.state(driver)
         except Exception as error:  # noqa: BLE001 - it is ended as one that lives
-            log.warning("The %s %s: no answer about its state: %s", launcher.service, driver, one_line(error))
+            log.warning("The %s %s: no answer about its state: %s", launcher.service, driver, error_line(error))
             return None
 
     @staticmethod
@@ -307,7 +307,7 @@ class LaunchedStage(EpochStage):
         try:
             lines = list(launcher.logs(driver))
         except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
-            log.warning("The log of %s %s could not be read: %s", launcher.service, driver, one_line(error))
+            log.warning("The log of %s %s could not be read: %s", launcher.service, driver, error_line(error))
             lines = []
         with driver_output() as output:
             for line in lines:
@@ -330,7 +330,7 @@ class LaunchedStage(EpochStage):
         try:
             launcher.leave(driver)
         except Exception as error:  # noqa: BLE001 - it has ended
-            log.warning("The %s %s has ended and could not be removed: %s", launcher.service, driver, one_line(error))
+            log.warning("The %s %s has ended and could not be removed: %s", launcher.service, driver, error_line(error))
 
     @staticmethod
     def _failed(run: StageRun, what: str, cause: str) -> StageFailedError:
@@ -352,7 +352,7 @@ class LaunchedStage(EpochStage):
                 self._end_asked = True  # Airflow calls again after `execution_timeout`, and AWS refuses a second time
                 log.info("Checkpoint %s: %s %s is asked to end", run.title, launcher.service, driver)
         except Exception as error:  # noqa: BLE001 - the task ends anyway
-            log.warning("Checkpoint %s: its %s could not be ended: %s", run.title, launcher.service, one_line(error))
+            log.warning("Checkpoint %s: its %s could not be ended: %s", run.title, launcher.service, error_line(error))
 
     def _ready(self) -> Launcher:
         assert self._launcher is not None  # `execute` begins with `_prepare`

@@ -18,7 +18,7 @@ from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_submit import EpochSubmitHook
 from ...hooks.submitted_drivers import point_at
-from ...spark.execution.failure_kinds import one_line
+from ...spark.execution.failure_kinds import error_line
 from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict
 from ...tasks.job_settings import (
@@ -46,6 +46,7 @@ from .submit_options import (
     checked_not_secret,
     folder_of,
     not_found,
+    option_of,
     place_beside,
 )
 
@@ -235,7 +236,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
                 wrong = absent or isinstance(error, AirflowException | ValueError | InvalidConfigError)
                 if wrong and (hook is None or not hook.was_started):
                     # The options or the connection are wrong; no driver runs, and another try would find the same.
-                    why = f"spark-submit was not started: {one_line(error)}"
+                    why = f"spark-submit was not started: {error_line(error)}"
                     if absent:
                         why += (
                             ". Install Spark on this worker, with its bin folder on PATH, or name another program by "
@@ -300,7 +301,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
         )
 
     def _check_author_settings(self, *, rendered: bool) -> None:
-        options = {name: _option(self, name) for name in (*TEXTS, *NUMBERS, SECONDS, *LISTS, *MAPPINGS)}
+        options = {name: option_of(self, name) for name in (*TEXTS, *NUMBERS, SECONDS, *LISTS, *MAPPINGS)}
         # Without its DAG the task does not know whether templates give native values.
         native = getattr(self, "render_template_as_native_obj", None)
         if native is None:
@@ -348,7 +349,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
 
     def _files(self) -> dict[str, str]:
         """Return the options that name files, as far as they are known."""
-        options = {name: _option(self, name) for name in self._file_options}
+        options = {name: option_of(self, name) for name in self._file_options}
         return {
             name: value
             for name, value in options.items()
@@ -357,8 +358,3 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
 
     def _dag_folder(self) -> Path | None:
         return folder_of(self.dag) if self.has_dag() else None
-
-
-def _option(operator: SparkSubmitOperator, name: str) -> Any:
-    """Return an option of the provider's operator; the provider keeps options that are not templated private."""
-    return getattr(operator, name) if hasattr(operator, name) else getattr(operator, f"_{name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...checkpoint.acts.carry_over import replaced_executions
 from ...checkpoint.errors import InvalidConfigError
@@ -19,6 +19,7 @@ from ...spark.remote.submission import PATIENCE, PATIENCE_HERE, Submission, sess
 from ...tasks.shared_server import SharedServer, tell_end
 from .extras import Extras
 from .outcome import StageRun
+from .submit_options import option_of
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -64,7 +65,7 @@ def client_of(
         replaced=tuple(session_id(each) for each in replaced),
         py_files=_listed(operator.py_files),
         files=_listed(operator.files),
-        archives=_listed(_option(operator, "archives")),
+        archives=_listed(option_of(operator, "archives")),
         jars=_listed(operator.jars),
     )
     return ConnectClient(submission, extras.environment, operator.env_vars)
@@ -143,7 +144,7 @@ def check_options(operator: SparkSubmitOperator) -> None:
         InvalidConfigError: the operator has such an option; the message names it.
     """
     for name in _OF_THE_SERVER:
-        if _option(operator, name):
+        if option_of(operator, name):
             raise InvalidConfigError(
                 f"{name} says how Spark is started, and over Spark Connect it runs already. Give it to the server, or "
                 "take the option away",
@@ -157,10 +158,6 @@ def check_options(operator: SparkSubmitOperator) -> None:
             task=operator.task_id,
             application=operator.application,
         )
-
-
-def _option(operator: SparkSubmitOperator, name: str) -> Any:
-    return getattr(operator, name, None) or getattr(operator, f"_{name}", None)
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...checkpoint.config import AT_LEAST_ONCE
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
 from ...checkpoint.validation import did_you_mean
-from ...spark.execution.failure_kinds import one_line
+from ...spark.execution.failure_kinds import error_line
 from ...spark.programs.arguments import NO_PARTS, Argument, NewState, Output, Publish, Read, pieces_of, program_of
 from ..graph.run_tasks import source_folders
 from .outcome import VANISHED
@@ -156,5 +156,5 @@ def acknowledge(run: StageRun, *, vanished: bool) -> None:
         acknowledge_program(run.coordinator, run.handover, run.handover.program)
     except InvalidStateError as error:
         # The driver has ended well, so the next try would acknowledge in its place, and find the same.
-        run.decline(one_line(error))
+        run.decline(error_line(error))
         raise run.refused(str(error), incurable=False) from error

@@ -100,6 +100,11 @@ _CURE = (
 )
 
 
+def option_of(operator: Any, name: str) -> Any:
+    """Return an option of the provider's operator, which keeps some private; they have an underscore in front."""
+    return getattr(operator, name) if hasattr(operator, name) else getattr(operator, f"_{name}")
+
+
 def check_forms(
     task: str, options: Mapping[str, object], *, rendered: bool, native: bool, templated: Collection[str]
 ) -> None:

@@ -20,7 +20,7 @@ from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
 from ...checkpoint.documents.layout import epoch_name
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store import acks
-from ...spark.execution.failure_kinds import one_line
+from ...spark.execution.failure_kinds import error_line
 from ...storage.clock import new_token, system_sleep, system_time
 from ...storage.errors import CairnError
 from ...storage.records import dataclass
@@ -97,7 +97,7 @@ def rendered(task: Any, context: Context | None = None) -> Any:
     except Exception as error:
         raise InvalidConfigError(
             "a template of the task cannot be rendered here, where it may use var, conn, params, macros and times: "
-            f"{one_line(error)}. Write the value in its place",
+            f"{error_line(error)}. Write the value in its place",
             task=task.task_id,
         ) from error
     return made
@@ -151,14 +151,14 @@ class TrialJob:
             try:
                 self.drivers += [(launcher, each) for each in launcher.find([self.answer.handover.token]).values()]
             except Exception as error:  # noqa: BLE001 - those that are known are ended
-                log.warning("What was submitted could not be ended, so a driver may be left: %s", one_line(error))
+                log.warning("What was submitted could not be ended, so a driver may be left: %s", error_line(error))
         for launcher, driver in self.drivers:
             try:
                 if launcher.state(driver).lives:
                     launcher.cancel(driver)
                     watched(launcher, driver, system_time(), LISTED_S)
             except Exception as error:  # noqa: BLE001 - the others are ended, too
-                log.warning("Driver %s could not be ended: %s", driver, one_line(error))
+                log.warning("Driver %s could not be ended: %s", driver, error_line(error))
 
 
 @contextmanager
@@ -235,7 +235,7 @@ class Trial:
                     if isinstance(error, CairnError):
                         raise
                     # Such as a right that is missing; whatever the provider raises is what is asked.
-                    yield Seen("the service refused what comes next", one_line(error), fine=False)
+                    yield Seen("the service refused what comes next", error_line(error), fine=False)
             if it.kept:
                 what = f"no: {it.kept[0].key}: {it.kept[0].reason}"
                 yield Seen("its job in the storage is removed", what, fine=False)
@@ -247,7 +247,7 @@ class Trial:
         try:
             second = it.submit(self._task.made_launcher())
         except Exception as error:  # noqa: BLE001 - how a service refuses is what is asked
-            yield Seen("the same token again", f"refused: {one_line(error)}")
+            yield Seen("the same token again", f"refused: {error_line(error)}")
         else:
             same = second == first
             yield Seen("the same token again", "the same driver" if same else f"another driver, {second}: it is ended")
@@ -271,7 +271,7 @@ class Trial:
         try:
             lines = list(launcher.logs(first))
         except Exception as error:  # noqa: BLE001 - it is what is asked
-            yield Seen("log", f"not readable: {one_line(error)}")
+            yield Seen("log", f"not readable: {error_line(error)}")
         else:
             yield Seen("log", f"{len(lines)} lines, the last: {lines[-1]}" if lines else "elsewhere")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Execution
-from ...checkpoint.masking import masked
+from ...checkpoint.masking import MAX_DETAIL, masked
 from ...storage import RENAMED
 from ...storage import errors as storage_errors
 from ...storage.errors import OF_THE_STORE, CairnError, ErrorKind, StorageError, may_pass, printable
@@ -179,18 +179,16 @@ def _reported(error: BaseException) -> Iterator[str]:
 # Airflow UI and in terminals, and kept in the store.
 
 
-MAX_LENGTH = 500
-
 _STACK = re.compile(r"^\s*(at [\w.$/<>]+\(|\.\.\. \d+ (more|elided)|JVM stacktrace:)")
 
 
-def one_line(error: BaseException, *, environ: Mapping[str, str] = os.environ) -> str:
-    """Describe an exception as `Class: text` in one line of at most 500 characters, credentials masked."""
+def error_line(error: BaseException, *, environ: Mapping[str, str] = os.environ) -> str:
+    """Describe an exception as `Class: text` in one line of at most `MAX_DETAIL` characters, credentials masked."""
     lines = (line for line in str(error).splitlines() if not _STACK.match(line))
     text = " ".join(" ".join(lines).split())
     name = error.name if isinstance(error, CairnError) else type(error).__name__
     whole = printable(masked(f"{name}: {text}" if text else name, environ=environ))
-    if len(whole) <= MAX_LENGTH:
+    if len(whole) <= MAX_DETAIL:
         return whole
     # The cause is at either end: first in Spark's errors, last in tracebacks of Python workers.
-    return f"{whole[: MAX_LENGTH - 200]} … {whole[-190:]}"
+    return f"{whole[: MAX_DETAIL - 200]} … {whole[-190:]}"

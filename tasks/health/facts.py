@@ -26,13 +26,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from ...checkpoint.errors import InvalidConfigError, UnreachableError
 from ...checkpoint.health.findings import Examination
-from ...checkpoint.masking import masked
+from ...checkpoint.masking import MAX_DETAIL, masked
 from ...hooks.driver_output import spark as spark_log
 from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_site import SparkSite
 from ...hooks.spark_submit import EpochSubmitHook
 from ...spark import cluster_probe
-from ...spark.execution.failure_kinds import MAX_LENGTH
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.submission import PATIENCE_HERE, Submission
 from ...storage.errors import printable
@@ -343,7 +342,7 @@ class _Late(logging.Handler):
         """Record a line."""
         if self._over:
             return
-        self._last = printable(masked(_STAMP.sub("", record.getMessage())))[:MAX_LENGTH]
+        self._last = printable(masked(_STAMP.sub("", record.getMessage())))[:MAX_DETAIL]
         if record.levelno >= logging.ERROR:
             self._error = self._error or self._last
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from airflow_cairn.checkpoint import masking as head_text
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.masking import masked
-from airflow_cairn.spark.execution.failure_kinds import one_line
+from airflow_cairn.spark.execution.failure_kinds import error_line
 from airflow_cairn.storage.errors import GoneError
 
 CANARY = "canary0Value+1/x"
@@ -63,7 +63,7 @@ PLACES = [
 @pytest.mark.parametrize("place", PLACES)
 def test_a_secret_is_masked_wherever_it_stands(place: str) -> None:
     text = f"it failed: {place.format(CANARY)}"
-    for found in (masked(text, environ={}), one_line(ValueError(text), environ={}), head_text.one_line(text)):
+    for found in (masked(text, environ={}), error_line(ValueError(text), environ={}), head_text.one_line(text)):
         assert "canary" not in found
         assert "Value" not in found.removeprefix("ValueError")
         assert "***" in found
@@ -163,7 +163,7 @@ CONTROLS = "a\x1b[31mred\x00\x9b2J\u202eevil\u2066\rb\x07"
 
 def test_no_command_to_a_terminal_reaches_logs_and_terminals() -> None:
     error = GoneError(f"gone: {CONTROLS}", key=CONTROLS)
-    for text in (str(error), error.message, one_line(ValueError(CONTROLS)), head_text.one_line(CONTROLS)):
+    for text in (str(error), error.message, error_line(ValueError(CONTROLS)), head_text.one_line(CONTROLS)):
         assert text.isprintable(), text
         assert "evil" in text
     assert error.fields["key"] == CONTROLS, "what a program reads stays as it is"

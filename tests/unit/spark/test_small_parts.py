@@ -12,10 +12,11 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Output
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef as Ref
 from airflow_cairn.checkpoint.documents.attempt import Handover, ReplayedEpoch, RestorePointer, Slice
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
+from airflow_cairn.checkpoint.masking import MAX_DETAIL
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.checkpoint.store.source_lists import SideLists
 from airflow_cairn.spark.epoch_event_time import EpochFacts
-from airflow_cairn.spark.execution.failure_kinds import MAX_LENGTH, one_line
+from airflow_cairn.spark.execution.failure_kinds import error_line
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.store_conf import azure_conf, gcs_conf, gcs_environment, s3a_conf
 from airflow_cairn.spark.input import inputs, slices
@@ -425,7 +426,7 @@ SECRETS = {
 @pytest.mark.parametrize("text", SECRETS)
 def test_details_hold_no_credentials(text: str) -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "canary-value-1", "AWS_SESSION_TOKEN": "short"}
-    assert one_line(Odd(text), environ=environ) == f"Odd: {SECRETS[text]}"
+    assert error_line(Odd(text), environ=environ) == f"Odd: {SECRETS[text]}"
 
 
 def test_details_are_one_line_without_stack_traces() -> None:
@@ -433,10 +434,10 @@ def test_details_are_one_line_without_stack_traces() -> None:
         "Job aborted.\n\tat org.apache.spark.Foo.bar(Foo.scala:1)\n\t... 3 more\n"
         "Caused by: java.io.IOException: No space left\n"
     )
-    assert one_line(Odd(text)) == "Odd: Job aborted. Caused by: java.io.IOException: No space left"
-    assert one_line(Odd()) == "Odd"
-    long = one_line(Odd("start " + "x" * 5000 + " end"))
-    assert len(long) <= MAX_LENGTH
+    assert error_line(Odd(text)) == "Odd: Job aborted. Caused by: java.io.IOException: No space left"
+    assert error_line(Odd()) == "Odd"
+    long = error_line(Odd("start " + "x" * 5000 + " end"))
+    assert len(long) <= MAX_DETAIL
     assert long.startswith("Odd: start ")
     assert long.endswith(" end")
 
