@@ -14,7 +14,7 @@ from ..checkpoint.validation import check_spelling
 from ..hooks.versions import RetryPolicy, policy_option
 from ..tasks.extensions import master_hooks_of, tell_listeners
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
-from .stage.outcome import FAIL_FAST
+from .failure.retry_policy import FAIL_FAST
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -1,7 +1,8 @@
-"""The retry policy of a stage whose job has a restart strategy: the head decides what follows (semantics F4).
+"""Retry policies: of a stage whose job has a restart strategy, and of the tasks that run no stage (semantics F4).
 
-Airflow asks a retry policy in the worker, before it stores the outcome. If the process was killed, Airflow does not
-ask, and retries by its own `retries` and `retry_delay`; the next try then finds the head's decision at its start.
+For a stage the head decides what follows. Airflow asks a retry policy in the worker, before it stores the outcome. If
+the process was killed, Airflow does not ask, and retries by its own `retries` and `retry_delay`; the next try then
+finds the head's decision at its start.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from ...checkpoint.documents import layout
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks import versions
 from ...hooks.versions import RetryDecision, RetryPolicy
+from ...storage.errors import CairnError
 from ..graph.stages import stage_task
+from ..stage.outcome import NO_CURE
 from .callbacks import report, settings_of
 
 if TYPE_CHECKING:
@@ -139,3 +142,30 @@ def restart_by(strategy: RestartStrategy | None, task: Any, *, group: str) -> No
 def _enough(strategy: RestartStrategy, authors: int) -> int:
     attempts = getattr(strategy, "attempts", None)
     return UNLIMITED if attempts is None else min(UNLIMITED, attempts + max(UNCOUNTED, authors))
+
+
+class FailFast(RetryPolicy):
+    """Airflow's own retries, except for errors of Cairn that no retry cures (`CairnError.retry_cures`).
+
+    A retry cures an error that was raised from another one if it cures that one. See `docs/reference/errors.md`.
+    """
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002 - Airflow passes it by name
+        max_tries: int,  # noqa: ARG002 - likewise
+        context: Context | None = None,  # noqa: ARG002 - likewise
+    ) -> RetryDecision:
+        """Decide whether another try may follow a failed one.
+
+        Returns:
+            FAIL if no retry cures the error; DEFAULT, Airflow's own retries, for all others.
+        """
+        if isinstance(exception, CairnError) and not exception.retry_cures:
+            return RetryDecision.fail(NO_CURE)
+        return RetryDecision.default()
+
+
+FAIL_FAST = FailFast()
+"""Retry policy of tasks that trigger, or that take, stop with or dispose of a savepoint."""

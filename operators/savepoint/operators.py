@@ -39,7 +39,7 @@ from ...tasks.job_settings import (
 )
 from ...triggers.polling import why_failed
 from ...triggers.savepoint import SavepointTrigger
-from ..stage.outcome import FAIL_FAST
+from ..failure.retry_policy import FAIL_FAST
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -12,14 +12,11 @@ from ...checkpoint.documents.head import run_of_head
 from ...checkpoint.errors import CheckpointError, FencedError
 from ...checkpoint.reasons import Reason
 from ...checkpoint.store import acks
-from ...hooks.versions import RetryDecision, RetryPolicy
 from ...spark.execution.failure_kinds import names_store
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.records import dataclass
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from ...checkpoint import Coordinator
 
 
@@ -242,36 +239,6 @@ def _of_signal(number: int) -> str:
     return f". Signal {number}: {said}" if said else ""
 
 
-# Fails a task at once if no retry would help: the error's class knows it (semantics F4).
-
-
 VANISHED = "its driver's pod was deleted before its end was seen, so whether it ended well is not known"
 
 NO_CURE = "a retry does not help: change what the error names, then clear the task"
-
-
-class FailFast(RetryPolicy):
-    """Airflow's own retries, except for errors of Cairn that no retry cures (`CairnError.retry_cures`).
-
-    A retry cures an error that was raised from another one if it cures that one. See `docs/reference/errors.md`.
-    """
-
-    def evaluate(
-        self,
-        exception: BaseException,
-        try_number: int,  # noqa: ARG002 - Airflow passes it by name
-        max_tries: int,  # noqa: ARG002 - likewise
-        context: Context | None = None,  # noqa: ARG002 - likewise
-    ) -> RetryDecision:
-        """Decide whether another try may follow a failed one.
-
-        Returns:
-            FAIL if no retry cures the error; DEFAULT, Airflow's own retries, for all others.
-        """
-        if isinstance(exception, CairnError) and not exception.retry_cures:
-            return RetryDecision.fail(NO_CURE)
-        return RetryDecision.default()
-
-
-FAIL_FAST = FailFast()
-"""Retry policy of tasks that trigger, or that take, stop with or dispose of a savepoint."""

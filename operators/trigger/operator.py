@@ -45,10 +45,10 @@ from ...tasks.messages import already_completed, already_read, skipping, then_cl
 from ...tasks.reports.links import CheckpointLink
 from ...triggers.polling import why_failed
 from ...triggers.request import RequestTrigger
+from ..failure.retry_policy import FAIL_FAST
 from ..graph.declaration import Push, TriggerOperator
 from ..graph.stages import StageTask
 from ..graph.topology import first_stages_of, stages_of
-from ..stage.outcome import FAIL_FAST
 from .checks import check_config, check_only_one, check_slice_detail, check_specs, fit_schedule, name_schedule
 from .run_facts import check_intervals, kind_of, make_room, run_facts, slice_of
 from .start_from_savepoint import RunOptions, check_options, options_of, start_if_asked

@@ -21,8 +21,8 @@ from airflow_cairn.operators import (
     SavepointOperator,
     StopWithSavepointOperator,
 )
+from airflow_cairn.operators.failure.retry_policy import FAIL_FAST
 from airflow_cairn.operators.savepoint.operators import failed
-from airflow_cairn.operators.stage.outcome import FAIL_FAST
 from airflow_cairn.storage.errors import CairnError, UnavailableError
 from tests.support.documented import DOCS
 
