@@ -172,7 +172,7 @@ class EpochEventTime(EpochFacts):
             moment = None
         if not isinstance(moment, datetime):
             raise InvalidStateError(
-                f"a watermark is to be a datetime, or ISO 8601 text, and is {to!r}. A run without a data interval has "
+                f"a watermark must be a datetime, or ISO 8601 text, and is {to!r}. A run without a data interval has "
                 "no epoch.slice.end",
                 stage=self.stage,
             )

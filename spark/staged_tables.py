@@ -480,7 +480,7 @@ def _short(column: StructField) -> Column:
 def _write_parquet(df: DataFrame, folder: str, by: Sequence[str] = (), compression: str = "snappy") -> None:
     url = _spark_url(folder)
     spark = df.sparkSession
-    with committer.InForce(spark, committer.choose(spark, url)).write() as options:
+    with committer.CommitterSettings(spark, committer.choose(spark, url)).write() as options:
         writer = df.write.mode("error").options(**options).option("compression", compression)
         # No `_SUCCESS`, which nobody reads here, and somebody has to delete.
         writer.option(_MARK_SUCCESS, "false").partitionBy(*by).parquet(url)

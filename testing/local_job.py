@@ -155,7 +155,7 @@ def _moment(name: str, given: Moment | None) -> str | None:
         moment = None
     if moment is None or moment.utcoffset() is None:
         raise InvalidConfigError(
-            f"{name} is to be a moment with a time zone: datetime(2026, 1, 1, tzinfo=UTC), or the text "
+            f"{name} must be a moment with a time zone: datetime(2026, 1, 1, tzinfo=UTC), or the text "
             "'2026-01-01T00:00:00+00:00'",
             **{name: str(given)},
         )

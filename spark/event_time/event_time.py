@@ -91,7 +91,7 @@ class EventTime:
         """
         if idle_after is not None and (type(idle_after) is not int or idle_after < 1):
             raise InvalidStateError(
-                f"idle_after is to be a number of epochs, at least 1, and is {idle_after!r}", source=source
+                f"idle_after must be a number of epochs, at least 1, and is {idle_after!r}", source=source
             )
         check_name("source", source)
         time, kind = moments.column_of("the watermark", df, column)

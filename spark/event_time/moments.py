@@ -60,7 +60,7 @@ def length_of(what: str, length: object, *, may_be_nothing: bool) -> int:
     """
     if not isinstance(length, timedelta) or length < timedelta(0) or not (length or may_be_nothing):
         least = "not negative" if may_be_nothing else "longer than nothing"
-        raise InvalidStateError(f"{what} is to be a timedelta, {least}, and is {length!r}. Give timedelta(minutes=10)")
+        raise InvalidStateError(f"{what} must be a timedelta, {least}, and is {length!r}. Give timedelta(minutes=10)")
     return length // _MICROSECOND
 
 

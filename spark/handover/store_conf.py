@@ -55,7 +55,7 @@ def s3a_conf(s3: S3Options | None = None, bucket: str = "") -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in sorted(hadoop.items())}
 
 
-_IN_BYTES = {
+_GCS_SIZES = {
     "fs.gs.block.size": str(64 << 20),
     "fs.gs.inputstream.inplace.seek.limit": str(8 << 20),
     "fs.gs.inputstream.min.range.request.size": str(2 << 20),
@@ -77,7 +77,7 @@ def gcs_conf(gcs: GcsOptions | None = None) -> dict[str, str]:
         "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
         "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
         "fs.gs.auth.type": "APPLICATION_DEFAULT",
-        **_IN_BYTES,
+        **_GCS_SIZES,
     }
     if gcs is not None and gcs.endpoint_url:
         hadoop["fs.gs.storage.root.url"] = f"{gcs.endpoint_url.rstrip('/')}/"

@@ -170,7 +170,7 @@ def rows_of_keys(stored: Stored, keys: DataFrame) -> Touched:
             f"by epoch.snapshot({output.name!r}, …, key=…)"
         )
     if not isinstance(keys, DataFrame):
-        raise InvalidStateError(f"keys is to be a Spark DataFrame and is a {type(keys).__name__}", state=output.id)
+        raise InvalidStateError(f"keys must be a Spark DataFrame and is a {type(keys).__name__}", state=output.id)
     schema = schema_of(output)
     for column in output.key:
         if column not in keys.columns:

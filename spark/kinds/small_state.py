@@ -170,7 +170,7 @@ def items_of(
     what = f"the list state {name!r}"
     if not _is_list(per_subtask) or not per_subtask or not all(_is_list(items) for items in per_subtask):
         raise InvalidStateError(
-            f"{what} is to be a list that holds one list of items for each subtask, at least one", stage=handover.stage
+            f"{what} must be a list that holds one list of items for each subtask, at least one", stage=handover.stage
         )
     if handover.parallelism not in (None, len(per_subtask)):
         raise InvalidStateError(

@@ -26,7 +26,7 @@ def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple
 
     if not isinstance(df, DataFrame):
         raise InvalidStateError(
-            f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with spark.createDataFrame",
+            f"{output_id} must be a Spark DataFrame and is a {type(df).__name__}. Make one with spark.createDataFrame",
         )
     columns = names_of(key)
     for column in columns:

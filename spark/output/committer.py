@@ -50,7 +50,7 @@ _CLOUD_COMMITTER = "org.apache.spark.internal.io.cloud.BindingParquetOutputCommi
 _MANIFEST_FACTORY = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitterFactory"
 _AZURE_FACTORY = "org.apache.hadoop.fs.azurebfs.commit.AzureManifestCommitterFactory"
 
-_FORMAT = {
+_PARQUET_FORMAT = {
     # Other readers take Spark's default, INT96, for nanoseconds, and show the year 9999 as 1816. Spark reads both.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # LEGACY writes dates before 1582 by the Julian calendar, and only Spark reads those correctly. EXCEPTION, the
@@ -69,7 +69,7 @@ _CURE = f"Add {S3A_PACKAGES} to the application's packages"
 class Committer:
     """The settings of one write's committer."""
 
-    signs: str
+    success_name: str
     """The name of the committer in `_SUCCESS`; empty for the classic one, which writes none."""
     protocol: str
     """The session setting during the write."""
@@ -128,29 +128,29 @@ def choose(spark: SparkSession, url: str) -> Committer:
 
 
 _CURES = {
-    MAGIC.signs: (
+    MAGIC.success_name: (
         "magic",
         f"fs.s3a.committer.magic.enabled is true and that no factory is set for s3a ({FACTORY}s3a)",
     ),
-    MANIFEST["gs"].signs: ("manifest", f"no other factory is set for the storage's scheme ({FACTORY}…)"),
+    MANIFEST["gs"].success_name: ("manifest", f"no other factory is set for the storage's scheme ({FACTORY}…)"),
 }
-"""By `Committer.signs`: the committer's name, and what to check if another one has written."""
+"""By `Committer.success_name`: the committer's name, and what to check if another one has written."""
 
 
 @dataclass(slots=True)
-class _Set:
+class _Replaced:
     """A session's settings before Cairn's, and the number of writes that still need Cairn's."""
 
     before: dict[str, str | None]
     writes: int = 0
 
 
-_sessions: dict[Any, _Set] = {}
+_sessions: dict[Any, _Replaced] = {}
 """The sessions that Cairn's writes use now, shared by all writers of the process: two may use one session."""
 _lock = Lock()
 
 
-class InForce:
+class CommitterSettings:
     """Sets a session's committer while any write needs it; safe to use from several threads."""
 
     def __init__(self, spark: SparkSession, committer: Committer) -> None:
@@ -163,7 +163,7 @@ class InForce:
         """Yield a write's options; the first write sets the session, and the end of the last one resets it."""
         with _lock:
             if self._key not in _sessions:
-                _sessions[self._key] = _Set(self._set())
+                _sessions[self._key] = _Replaced(self._set())
             _sessions[self._key].writes += 1
         try:
             yield self.committer.options
@@ -174,7 +174,7 @@ class InForce:
                     self._restore(_sessions.pop(self._key).before)
 
     def _set(self) -> dict[str, str | None]:
-        wanted = {PROTOCOL: self.committer.protocol, **_FORMAT}
+        wanted = {PROTOCOL: self.committer.protocol, **_PARQUET_FORMAT}
         found = conf_of(self._spark, *wanted)
         in_force = {**found, PROTOCOL: found[PROTOCOL] or _CLASSIC_PROTOCOL}
         before = {key: found[key] for key in wanted if in_force[key] != wanted[key]}
@@ -210,13 +210,13 @@ def verify(committer: Committer, files: JobFiles, success_key: str) -> None:
         found = json.loads(data)["committer"] if data else "none"
     except (ValueError, KeyError, TypeError):
         found = "unreadable"
-    if found != committer.signs:
-        name, cure = _CURES[committer.signs]
+    if found != committer.success_name:
+        name, cure = _CURES[committer.success_name]
         raise InvalidConfigError(
-            f"the output was to be written by the {name} committer and was not; what a listing of it shows cannot be "
+            f"another committer than the {name} committer has written this output, so a listing of it cannot be "
             f"trusted. Check that {cure}",
             key=files.full(success_key),
-            expected=committer.signs,
+            expected=committer.success_name,
             found=found,
         )
 

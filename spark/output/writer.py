@@ -69,7 +69,7 @@ class Planned:
     output: Output
     url: str
     df: DataFrame
-    in_force: committer.InForce
+    in_force: committer.CommitterSettings
     delta: int = 0
     """For a delta: its number (semantics K1)."""
 
@@ -105,7 +105,7 @@ class Writer:
         self._lock = Lock()
         self.key_groups = key_groups.number_of(handover, ())
         """Number of key groups of keyed state, unless the restored checkpoint has another one."""
-        self._in_force: list[tuple[SparkSession, committer.InForce]] = []
+        self._in_force: list[tuple[SparkSession, committer.CommitterSettings]] = []
         self._touched: list[str] = []
         self.times = Times()
 
@@ -350,13 +350,13 @@ class Writer:
         # A write that failed early leaves an empty folder, or on S3 an object in its place, which no listing shows.
         self.delete(sorted({*keys, *self._touched, self.run_folder}, key=order, reverse=True))
 
-    def _committer_of(self, spark: SparkSession, url: str) -> committer.InForce:
+    def _committer_of(self, spark: SparkSession, url: str) -> committer.CommitterSettings:
         """Choose a session's committer at its first write; all URLs of a store have one scheme, so the choice stays."""
         with self._lock:
             for known, in_force in self._in_force:
                 if known is spark:
                     return in_force
-            self._in_force.append((spark, committer.InForce(spark, committer.choose(spark, url))))
+            self._in_force.append((spark, committer.CommitterSettings(spark, committer.choose(spark, url))))
             return self._in_force[-1][1]
 
     def _distributed(self, df: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -383,7 +383,7 @@ class Writer:
                 other.append(found.key)
             else:
                 data.append((part, found))
-        if chosen.signs:
+        if chosen.success_name:
             committer.verify(chosen, self._files, folder + SUCCESS)
         empty: list[str] = []
         if output.kind != "table" or output.appended is not None:

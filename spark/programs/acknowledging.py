@@ -98,7 +98,7 @@ def _written(writer: Writer, coordinator: Coordinator, declared: ProgramOutput) 
         raise _refused(
             declared,
             files.full(folder),
-            "is committed and holds no Parquet file, so nobody knows its columns. Spark writes a file even of no rows; "
+            "is committed but holds no Parquet file, so its columns are unknown. Spark writes a file even for no rows; "
             "if the files are hidden or of another format, say which: format='csv', or format='raw'",
         )
     with ThreadPoolExecutor(_AT_ONCE, "cairn-footers") as pool:
@@ -108,7 +108,8 @@ def _written(writer: Writer, coordinator: Coordinator, declared: ProgramOutput) 
         raise _refused(
             declared,
             files.full(folder),
-            "has files of different columns, so no schema reads all. Let the program write it once, as one DataFrame",
+            "has files with different columns, so no one schema reads them all. Let the program write it once, as one "
+            "DataFrame",
             columns=" and ".join(each[:200] for each in schemas[:2]),
         )
     counted = [File(0, replace(each, rows=footer.rows)) for each, footer in zip(handles, footers, strict=True)]
@@ -126,8 +127,8 @@ def _check_committed(declared: ProgramOutput, found: dict[str, ObjectStat], wher
         raise _refused(
             declared,
             where,
-            f"was not committed: {(pending or list(uploads))[0]!r} is still there, as a write leaves it that runs or "
-            "has failed. Let the program end only when its writes have, with an exit status other than 0 if one fails",
+            f"was not committed: {(pending or list(uploads))[0]!r} is still there, as a running or failed write "
+            "leaves it. Let the program end only when its writes have, with an exit status other than 0 if one fails",
         )
     if declared.success_file and SUCCESS not in found:
         what = "was not written" if not found else f"has {len(found)} files and no {SUCCESS}, so it may be incomplete"

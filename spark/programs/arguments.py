@@ -20,8 +20,8 @@ from ...storage.records import dataclass
 KINDS = ("exchange", "table", "state")
 
 NO_PARTS = (
-    "with mode='at_least_once' an upstream may have written a part, and which parts were read only an Epoch block "
-    "knows. Give the program one, or the group another mode"
+    "with mode='at_least_once' an upstream may have written only a part, and only an Epoch block records which "
+    "parts were read. Give the program one, or the group another mode"
 )
 """Why a program cannot read from a stage that it does not wait for."""
 
@@ -63,8 +63,8 @@ def _parts(value: object) -> tuple[str | Argument, ...]:
         return value.parts
     if isinstance(value, str) and any(each in value for each in ("{{", "{%", "{#")):
         raise InvalidConfigError(
-            "a text that is joined to a place is not rendered, and has a template: give the template an argument of "
-            "its own, or write the epoch's day as SliceStart('%Y-%m-%d')",
+            "Airflow does not render a text that is joined to a place, and this one has a template: give the "
+            "template an argument of its own, or write the epoch's day as SliceStart('%Y-%m-%d')",
             found=value,
         )
     if isinstance(value, str | Argument):
@@ -84,7 +84,7 @@ class Moment(Argument):
     def __post_init__(self) -> None:
         """Check the format and the time zone."""
         if self.format is not None and not isinstance(self.format, str):
-            _refuse(self, "format is to be a text as for strftime: format='%Y-%m-%d'")
+            _refuse(self, "format must be a text as for strftime: format='%Y-%m-%d'")
         try:
             datetime(2026, 1, 1).strftime(self.format or "")  # noqa: DTZ001 - only the pattern is looked at
             if self.timezone != "UTC":
@@ -131,7 +131,7 @@ class SliceFiles(Argument):
         """Check the names."""
         check_name("source", self.source)
         if not isinstance(self.separator, str) or not self.separator:
-            _refuse(self, "separator is to be a text: separator=','")
+            _refuse(self, "separator must be a text: separator=','")
 
 
 @refuses_unknown
@@ -151,7 +151,7 @@ class SliceValue(Argument):
         """Check the source's name and the path."""
         check_name("source", self.source)
         if not isinstance(self.path, tuple) or not all(isinstance(each, str | int) for each in self.path):
-            _refuse(self, "path is to be a tuple of names and positions: path=('read', 'until')")
+            _refuse(self, "path must be a tuple of names and positions: path=('read', 'until')")
 
 
 @refuses_unknown
@@ -234,7 +234,7 @@ class _Written(Argument):
                 which = f"use one of {', '.join(sorted(known))}" if known else "it takes none"
                 _refuse(self, f"{option!r} is no option by which {self.format} is read: {which}")
             if not isinstance(value, str):
-                _refuse(self, f"the option {option!r} is to be a text: {option!r}: 'true'")
+                _refuse(self, f"the option {option!r} must be a text: {option!r}: 'true'")
 
     @property
     def format_stored(self) -> str:
@@ -296,11 +296,7 @@ def pieces_of(arguments: object) -> Iterator[Argument]:
 
 def places_in(value: object) -> Iterator[Argument]:
     """Yield the places and values of a program in an argument of an operator, however deep."""
-    if isinstance(value, Argument):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from places_in(each)
+    return (each for each in _leaves(value) if isinstance(each, Argument))
 
 
 def marked(value: Any, places: list[Argument]) -> Any:
@@ -334,11 +330,15 @@ def mark(number: int, place: Argument) -> str:
 
 def texts_in(value: object) -> Iterator[str]:
     """Yield the texts in an argument of an operator, however deep, without the keys of dictionaries."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
+    return (each for each in _leaves(value) if isinstance(each, str))
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, Mapping | list | tuple):
         for each in value.values() if isinstance(value, Mapping) else value:
-            yield from texts_in(each)
+            yield from _leaves(each)
+    else:
+        yield value
 
 
 def unmarked(value: Any, texts: Mapping[str, str]) -> Any:
@@ -396,7 +396,7 @@ def _check_absent(argument: Any, default: object, schema: object) -> None:
     if default is not None and schema is not None:
         _refuse(argument, "default and schema exclude each other: give a text or the columns of an empty folder")
     if default is not None and not isinstance(default, str):
-        _refuse(argument, "default is to be a text: default=''")
+        _refuse(argument, "default must be a text: default=''")
     if schema is not None:
         from .schemas import schema_of_text
 

@@ -57,14 +57,14 @@ def schema_of_text(text: object) -> str:
         InvalidConfigError: the text has another form, or a column has no plain type.
     """
     if not isinstance(text, str):
-        raise InvalidConfigError("schema is to be a text: schema='key STRING, n BIGINT'", found=type(text).__name__)
+        raise InvalidConfigError("schema must be a text: schema='key STRING, n BIGINT'", found=type(text).__name__)
     fields: list[dict[str, object]] = []
     for column in re.split(r",(?![^(]*\))", text):
         match = _COLUMN.fullmatch(column)
         kind = None if match is None else _type_of_text(match)
         if match is None or kind is None:
             raise InvalidConfigError(
-                f"this is no column of an empty folder: {column.strip()[:80]!r}. Write a name and a plain type of SQL, "
+                f"this does not define a column: {column.strip()[:80]!r}. Write a name and a plain type of SQL, "
                 "schema='key STRING, n BIGINT, price DECIMAL(10,2)'; for nested columns give default='' in its place, "
                 "and let the program begin empty by itself",
                 schema=shorten(text),
@@ -106,7 +106,7 @@ def footer_of(files: JobFiles, handle: StateHandle) -> Footer:
         found = parquet.ParquetFile(RemoteFile(files, handle, None), pre_buffer=False)
         metadata, arrow = found.metadata, found.schema_arrow
         own = (metadata.metadata or {}).get(OF_SPARK)
-        text = own.decode() if own is not None else json.dumps(_struct(arrow, int96=has_int96(metadata.schema)))
+        text = own.decode() if own is not None else json.dumps(_struct_type(arrow, int96=has_int96(metadata.schema)))
     except (ValueError, KeyError, NotImplementedError, OSError) as error:
         # pyarrow's own errors derive from these.
         raise InvalidStateError(
@@ -120,25 +120,25 @@ def footer_of(files: JobFiles, handle: StateHandle) -> Footer:
         raise InvalidStateError(f"{error}. Let the program write it as plain columns", key=handle.path) from error
 
 
-def _struct(columns: Any, *, int96: bool) -> dict[str, Any]:
+def _struct_type(columns: Any, *, int96: bool) -> dict[str, Any]:
     return {
         "type": "struct",
         "fields": [
-            {"name": each.name, "type": _spark(each.type, int96=int96), "nullable": True, "metadata": {}}
+            {"name": each.name, "type": _spark_type(each.type, int96=int96), "nullable": True, "metadata": {}}
             for each in columns
         ],
     }
 
 
-def _spark(kind: Any, *, int96: bool) -> Any:
+def _spark_type(kind: Any, *, int96: bool) -> Any:
     from pyarrow import types as T
 
     if T.is_struct(kind):
-        return _struct([kind.field(at) for at in range(kind.num_fields)], int96=int96)
+        return _struct_type([kind.field(at) for at in range(kind.num_fields)], int96=int96)
     if T.is_list(kind) or T.is_large_list(kind) or T.is_fixed_size_list(kind):
-        return {"type": "array", "elementType": _spark(kind.value_type, int96=int96), "containsNull": True}
+        return {"type": "array", "elementType": _spark_type(kind.value_type, int96=int96), "containsNull": True}
     if T.is_map(kind):
-        key, value = (_spark(each, int96=int96) for each in (kind.key_type, kind.item_type))
+        key, value = (_spark_type(each, int96=int96) for each in (kind.key_type, kind.item_type))
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if T.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
@@ -186,22 +186,22 @@ def empty_file(schema: str) -> bytes:
     parquet = pyarrow_parquet(_READER)
     import pyarrow
 
-    columns = [pyarrow.field(each["name"], _arrow(each["type"])) for each in json.loads(schema)["fields"]]
+    columns = [pyarrow.field(each["name"], _arrow_type(each["type"])) for each in json.loads(schema)["fields"]]
     table = pyarrow.schema(columns, {OF_SPARK: schema.encode()}).empty_table()
     written = io.BytesIO()
     parquet.write_table(table, written, store_schema=False)
     return written.getvalue()
 
 
-def _arrow(kind: Any) -> Any:
+def _arrow_type(kind: Any) -> Any:
     import pyarrow
 
     if isinstance(kind, dict):
         if kind["type"] == "struct":
-            return pyarrow.struct([pyarrow.field(each["name"], _arrow(each["type"])) for each in kind["fields"]])
+            return pyarrow.struct([pyarrow.field(each["name"], _arrow_type(each["type"])) for each in kind["fields"]])
         if kind["type"] == "array":
-            return pyarrow.list_(_arrow(kind["elementType"]))
-        return pyarrow.map_(_arrow(kind["keyType"]), _arrow(kind["valueType"]))
+            return pyarrow.list_(_arrow_type(kind["elementType"]))
+        return pyarrow.map_(_arrow_type(kind["keyType"]), _arrow_type(kind["valueType"]))
     if match := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
         return pyarrow.decimal128(int(match[1]), int(match[2]))
     if kind.startswith(("string", "varchar", "char")):

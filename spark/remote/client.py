@@ -121,7 +121,7 @@ def connect(submission: Submission) -> SparkSession:
     if submission.attempt:
         forget_cached(spark, submission.attempt)
     for key, value in submission.conf.items():
-        with _refused(f"conf {key}: set it where the Spark Connect server is started"):
+        with _explaining_refusal(f"conf {key}", " Set it where the server is started."):
             spark.conf.set(key, value)
     for paths, kind in (
         (submission.py_files, {"pyfile": True}),
@@ -130,7 +130,7 @@ def connect(submission: Submission) -> SparkSession:
         (submission.jars, {}),
     ):
         if paths:
-            with _refused(f"{', '.join(paths)} as files of the session"):
+            with _explaining_refusal(f"{', '.join(paths)} as files of the session"):
                 spark.addArtifacts(*paths, **kind)
     return spark
 
@@ -232,13 +232,14 @@ def _bound_retries(spark: SparkSession, patience: int) -> None:
 
 
 @contextlib.contextmanager
-def _refused(what: str) -> Iterator[None]:
+def _explaining_refusal(what: str, remedy: str = "") -> Iterator[None]:
+    """Name what the server did not take, and what to do about it, beside its own error."""
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, OSError) as error:
-        raise InvalidConfigError(f"the Spark Connect server did not take {what}. {error}") from error
+        raise InvalidConfigError(f"the Spark Connect server did not take {what} ({error}).{remedy}") from error
 
 
 def _release_in_time(submission: Submission) -> None:

@@ -55,7 +55,7 @@ class ExecutorDaemons:
         """Number of closed sessions for which the next job waits."""
         self._ended: frozenset[str] = frozenset()
         """The sessions that were closed at the last job."""
-        self._busy = False
+        self._cancelled = False
         """Whether the last job was cancelled, because executors were busy."""
 
     def end(self, closed: Collection[str]) -> None:
@@ -79,17 +79,17 @@ class ExecutorDaemons:
             executors = dict(self._executors())
             answers = self._ask(executors, closed) if executors else []
         except (PySparkException, Py4JError) as error:
-            if self._busy:
+            if self._cancelled:
                 log.info("Executors are busy: the Python processes that sessions have left there are ended later")
                 return
             self._failures += 1
             log.warning("The Python processes that sessions have left on executors were not ended: %s", error)
             return
         ended, reached = sum(ended for _, ended in answers), len({jvm for jvm, _ in answers})
-        self._note(closed, ended, reached, len(executors))
+        self._wait_for_more(closed, ended, reached, len(executors))
         log.info("Ended %d Python processes of closed sessions on %d of %d executors", ended, reached, len(executors))
 
-    def _note(self, closed: frozenset[str], ended: int, reached: int, executors: int) -> None:
+    def _wait_for_more(self, closed: frozenset[str], ended: int, reached: int, executors: int) -> None:
         # If no executor answers, Python has no daemons there. If only some answer, the busy others are asked soon.
         found_nothing = ended == 0 and reached in (0, executors)
         self._patience = min(2 * self._patience, MAX_PATIENCE) if found_nothing else 1
@@ -109,7 +109,7 @@ class ExecutorDaemons:
 
         cloudpickle: Any = untyped
 
-        self._busy = False
+        self._cancelled = False
         out_of_time = Timer(BOUND_S, self._cancel)
         out_of_time.daemon = True
         out_of_time.start()
@@ -117,17 +117,17 @@ class ExecutorDaemons:
         self._context.setJobGroup(_GROUP, "Cairn ends what sessions have left", interruptOnCancel=True)
         try:
             task = partial(python_daemons.end_in_executor, frozenset(closed))
-            return self._one_each(executors).mapPartitions(task).collect()
+            return self._one_partition_each(executors).mapPartitions(task).collect()
         finally:
             out_of_time.cancel()
             cloudpickle.unregister_pickle_by_value(python_daemons)
             self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # None removes the group
 
     def _cancel(self) -> None:
-        self._busy = True
+        self._cancelled = True
         self._context.cancelJobGroup(_GROUP)
 
-    def _one_each(self, executors: dict[str, str]) -> RDD[str]:
+    def _one_partition_each(self, executors: dict[str, str]) -> RDD[str]:
         """Make one partition for each executor, which Spark computes there unless the executor is busy."""
         from pyspark import RDD
         from pyspark import serializers as untyped

@@ -51,7 +51,8 @@ class GcsStore(HttpStore[GcsOptions]):
         if generation is None:
             with answer:  # gives the connection back
                 raise UnsupportedStorageError(
-                    "the store names no generation of an object, by which changes are told. Use another gateway",
+                    "the store's answer has no X-Goog-Generation, without which Cairn cannot tell versions of an "
+                    "object apart. Use another gateway",
                     store=self.describe(),
                     key=key,
                 )
@@ -59,7 +60,7 @@ class GcsStore(HttpStore[GcsOptions]):
 
     def _send_object(self, key: str, source: IO[bytes], write_id: str, expected_etag: str | None) -> str:
         # Made anew for each request, from the first byte: an earlier one may have read half of the data.
-        body = _Framed({"name": self._full(key), "metadata": {WRITE_ID: write_id}}, source)
+        body = _Multipart({"name": self._full(key), "metadata": {WRITE_ID: write_id}}, source)
         condition = {"uploadType": "multipart", "ifGenerationMatch": expected_etag or "0"}
         answer = self._send("POST", f"/upload{self._objects}", condition, {"Content-Type": body.kind}, body)
         return str(answer.document()["generation"])
@@ -105,7 +106,8 @@ class GcsStore(HttpStore[GcsOptions]):
         if original["generation"] != etag:
             return False
         copied = self._patience.at_once.ask(rewrite)
-        return bool(copied.get("crc32c") == original.get("crc32c") is not None)
+        checksum = original.get("crc32c")
+        return bool(checksum is not None and copied.get("crc32c") == checksum)
 
     def _listed(self, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:
         asked = {} if start_after is None else {"startOffset": self._full(start_after, marker=True)}
@@ -160,7 +162,7 @@ class GcsStore(HttpStore[GcsOptions]):
         return send(self._options, method, path, params or {}, headers or {}, data)
 
 
-class _Framed:
+class _Multipart:
     """The body of an upload: the object's facts as JSON, then its content, streamed from the file's first byte."""
 
     def __init__(self, facts: dict[str, Any], source: IO[bytes]) -> None:

@@ -265,7 +265,7 @@ def test_bad_calls_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
             epoch.append("other", spark.sql("SELECT 1D AS share"), partition_by="share")
         with pytest.raises(InvalidStateError, match="may be called 'cairn_partition'"):
             epoch.append("other", spark.sql("SELECT 1 AS day, 1 AS Cairn_Partition"), partition_by="day")
-        with pytest.raises(InvalidStateError, match="is to be a Spark DataFrame and is a list"):
+        with pytest.raises(InvalidStateError, match="must be a Spark DataFrame and is a list"):
             epoch.append("other", [1])  # type: ignore[arg-type]
         epoch.append("daily", day(spark, 2, 2), partition_by="day")
         with pytest.raises(InvalidStateError, match="was written or dropped before in this epoch"):

@@ -96,7 +96,7 @@ def test_one_that_fails_half_way_leaves_nothing(spark: SparkSession, totals: Dat
         ({"routes": {}}, {}, InvalidConfigError, "no state is given"),
         ({"ro/utes": {"totals": "df"}}, {}, InvalidKeyError, "stage"),
         ({"routes": {"to tals": "df"}}, {}, InvalidKeyError, "state"),
-        ({"routes": {"totals": 7}}, {}, InvalidStateError, "state.totals of routes is to be a Spark DataFrame"),
+        ({"routes": {"totals": 7}}, {}, InvalidStateError, "state.totals of routes must be a Spark DataFrame"),
         ({"routes": {"totals": "gone"}}, {}, InvalidStateError, "the key column 'gone' is not in the DataFrame"),
         ({"routes": {"totals": "df"}}, {"max_parallelism": {"routes": 0}}, InvalidConfigError, "max_parallelism must"),
         ({"routes": {"totals": "df"}}, {"max_parallelism": {"other": 8}}, InvalidConfigError, "of which no state"),

@@ -135,7 +135,7 @@ def test_a_write_that_magic_did_not_commit_is_not_believed(
         pipeline.coordinator.files.create_bytes(key, success)
     with pytest.raises(InvalidConfigError) as refused:
         committer.verify(committer.MAGIC, pipeline.coordinator.files, key)
-    assert "was to be written by the magic committer and was not" in str(refused.value)
+    assert "another committer than the magic committer has written this output" in str(refused.value)
     assert f"expected=`magic` found=`{found}`" in str(refused.value)
 
 

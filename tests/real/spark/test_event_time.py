@@ -574,16 +574,16 @@ def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # sema
             epoch.watermark(some, "route")
         with pytest.raises(InvalidStateError, match="needs a column of timestamps, and day is of the type date"):
             epoch.watermark(spark.sql("SELECT DATE '-5877641-06-23' AS day"), "day")
-        with pytest.raises(InvalidStateError, match="the delay of a watermark is to be a timedelta"):
+        with pytest.raises(InvalidStateError, match="the delay of a watermark must be a timedelta"):
             epoch.watermark(some, "time", delay="10 minutes")  # type: ignore[arg-type]
         with pytest.raises(InvalidStateError, match="the watermark needs a Spark DataFrame and got a list"):
             epoch.watermark([], "time")  # type: ignore[arg-type]
-        with pytest.raises(InvalidStateError, match="idle_after is to be a number of epochs, at least 1, and is 0"):
+        with pytest.raises(InvalidStateError, match="idle_after must be a number of epochs, at least 1, and is 0"):
             epoch.watermark(some, "time", idle_after=0)
         with raises_code("invalid_name"):
             epoch.watermark(some, "time", source="a/b")
         for odd in (None, "soon"):
-            with pytest.raises(InvalidStateError, match=f"a watermark is to be a datetime.*and is {odd!r}"):
+            with pytest.raises(InvalidStateError, match=f"a watermark must be a datetime.*and is {odd!r}"):
                 epoch.advance_watermark(odd)  # type: ignore[arg-type]
         with pytest.raises(InvalidStateError, match="'clean' is no upstream"):
             epoch.read("clean")

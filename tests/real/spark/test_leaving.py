@@ -289,7 +289,7 @@ def test_odd_names_are_refused(spark: SparkSession, pipeline: Pipeline, name: st
 def test_bad_frames_and_keys_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
-        with pytest.raises(InvalidStateError, match=r"state\.x is to be a Spark DataFrame and is a list"):
+        with pytest.raises(InvalidStateError, match=r"state\.x must be a Spark DataFrame and is a list"):
             epoch.snapshot("x", [("A-B", 1)])  # type: ignore[arg-type]
         with pytest.raises(InvalidStateError, match=r"key column 'origin' is not in .* \[columns=`route, flights`\]"):
             epoch.snapshot("x", counts(spark, ("A-B", 1)), key=["route", "origin"])

@@ -367,7 +367,7 @@ def test_keys_read_what_they_touch(
             epoch.state("totals", keys=asked.toDF("other"))
         with pytest.raises(InvalidStateError, match=r"'route' of keys is of another type.*found=`int`"):
             epoch.state("totals", keys=spark.sql("SELECT 1 AS route"))
-        with pytest.raises(InvalidStateError, match="keys is to be a Spark DataFrame and is a list"):
+        with pytest.raises(InvalidStateError, match="keys must be a Spark DataFrame and is a list"):
             epoch.state("totals", keys=["b"])  # type: ignore[arg-type]
     pipeline.complete("r3")
 

@@ -18,7 +18,7 @@ def test_moments_are_texts_or_datetimes() -> None:
 
 @pytest.mark.parametrize("moment", ["yesterday", "2026-01-01", datetime(2026, 1, 1), 5])  # noqa: DTZ001
 def test_another_moment_is_refused(moment: object) -> None:
-    with pytest.raises(InvalidConfigError, match="end is to be a moment with a time zone"):
+    with pytest.raises(InvalidConfigError, match="end must be a moment with a time zone"):
         window_of(None, moment, None)  # type: ignore[arg-type]
 
 

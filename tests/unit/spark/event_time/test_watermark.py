@@ -194,7 +194,7 @@ def test_another_zone_is_the_same_moment() -> None:
 
 @pytest.mark.parametrize("length", ["10 minutes", 5, None, timedelta(seconds=-1)])
 def test_what_is_no_length_of_time_is_refused(length: object) -> None:
-    with pytest.raises(InvalidStateError, match="the delay is to be a timedelta, not negative, and is"):
+    with pytest.raises(InvalidStateError, match="the delay must be a timedelta, not negative, and is"):
         moments.length_of("the delay", length, may_be_nothing=True)
     assert moments.length_of("the delay", timedelta(0), may_be_nothing=True) == 0
     with pytest.raises(InvalidStateError, match="longer than nothing"):

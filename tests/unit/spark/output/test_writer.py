@@ -21,7 +21,7 @@ class Plan:
     output: Output
     url: str
     delta: int = 0
-    in_force: object = field(default_factory=lambda: SimpleNamespace(committer=SimpleNamespace(signs="")))
+    in_force: object = field(default_factory=lambda: SimpleNamespace(committer=SimpleNamespace(success_name="")))
     found: list[str] = field(default_factory=list)
 
     def write_to(self, url: str) -> None:

@@ -39,24 +39,24 @@ def test_what_a_program_writes_follows_from_its_arguments() -> None:
     [
         (lambda: f"--out={Output('clean')}", "join it"),
         (lambda: 3 + Output("clean"), "only a text can be joined"),
-        (lambda: "--day={{ ds }} --out=" + Output("clean"), "joined to a place is not rendered"),
-        (lambda: Output("clean") + "{% if x %}", "joined to a place is not rendered"),
+        (lambda: "--day={{ ds }} --out=" + Output("clean"), "does not render a text that is joined to a place"),
+        (lambda: Output("clean") + "{% if x %}", "does not render a text that is joined to a place"),
         (lambda: Output("clean", format="parket"), "'parket' is no format: use parquet, avro, csv, json, orc, raw"),
         (lambda: Output("clean", formt="csv"), "has no option 'formt'"),  # type: ignore[call-arg]
         (lambda: Output("clean", format="csv", options={"path": "/"}), "'path' is no option by which csv is read"),
         (lambda: Output("clean", options={"header": "true"}), "it takes none"),
-        (lambda: Output("clean", format="csv", options={"header": True}), "is to be a text"),  # type: ignore[dict-item]
+        (lambda: Output("clean", format="csv", options={"header": True}), "must be a text"),  # type: ignore[dict-item]
         (lambda: Read("raw", kind="list"), "there is no kind 'list'"),
         (lambda: Read("raw", default="", schema="a INT"), "exclude each other"),
-        (lambda: Read("raw", schema="a"), "no column of an empty folder: 'a'"),
+        (lambda: Read("raw", schema="a"), "does not define a column: 'a'"),
         (lambda: Read("raw", schema="a STRUCT<b: INT>"), "for nested columns give default=''"),
-        (lambda: Read("raw", schema="a DECIMAL(39,2)"), "no column of an empty folder"),
+        (lambda: Read("raw", schema="a DECIMAL(39,2)"), "does not define a column"),
         (lambda: State("totals"), "say what the first epoch gets"),
-        (lambda: State("totals", default=0), "default is to be a text"),  # type: ignore[arg-type]
+        (lambda: State("totals", default=0), "default must be a text"),  # type: ignore[arg-type]
         (lambda: SliceStart(timezone="Europe/Berlln"), "Europe/Berlln"),
-        (lambda: SliceEnd(5), "format is to be a text"),  # type: ignore[arg-type]
-        (lambda: SliceFiles(separator=""), "separator is to be a text"),
-        (lambda: SliceValue("offsets", "read"), "path is to be a tuple"),  # type: ignore[arg-type]
+        (lambda: SliceEnd(5), "format must be a text"),  # type: ignore[arg-type]
+        (lambda: SliceFiles(separator=""), "separator must be a text"),
+        (lambda: SliceValue("offsets", "read"), "path must be a tuple"),  # type: ignore[arg-type]
         (lambda: program_of([Output("a"), Output("a")], "t"), "the same output, exchange a"),
         (lambda: program_of([NewState("a"), NewState("a", format="raw")], "t"), "the same output, state a"),
         (lambda: program_of([State("a", default=""), NewState("b")], "t"), "reads the state 'a' and never writes it"),

@@ -142,7 +142,7 @@ def success_alone(out: Path) -> None:
         (lambda out: write_to(str(out), [], success=False), RAW, "has 1 files and no _SUCCESS"),
         (leaves_temporary, RAW, "was not committed: '_temporary/0/part-1' is still there"),
         (broken, RAW, "cannot be read as Parquet"),
-        (two_schemas, RAW, "has files of different columns"),
+        (two_schemas, RAW, "has files with different columns"),
         (success_alone, RAW, "holds no Parquet file"),
         (lambda out: None, (Output(format="csv"),), "was not written"),
     ],
