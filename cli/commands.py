@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import closing, redirect_stdout
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import Coordinator, system_runtime
@@ -141,21 +141,27 @@ def doctor(options: argparse.Namespace) -> Outcome:
         InvalidConfigError: the stage of `--stage` cannot be asked about its cluster.
     """
     ask: Callable[[], object] | None = None
+    dag = cache(partial(_dag_of, options))  # parsed once, for its stage and its tables
     if options.stage is not None:
-        ask = partial(_ask_by_stage, options)
+        ask = partial(_ask_by_stage, dag, options)
     elif options.storage and not options.read_only and not (options.endpoint_url or options.region):
         ask = partial(_ask_by_connection, options)
     store = opened(options.storage, options) if options.storage else None
     with ProgressLine("checked") as line:
-        found = doctor_of.doctor(store, options, line.show, ask=ask)
+        found = doctor_of.doctor(store, options, line.show, ask=ask, dag=dag)
     return Outcome(list(doctor_of.lines(found)), found.as_json(), damaged=not found.healthy)
 
 
-def _ask_by_stage(options: argparse.Namespace) -> object:
+def _dag_of(options: argparse.Namespace) -> Any:
     from ..operators.group.checks import dag_in
+
+    return dag_in(*options.dag_file)
+
+
+def _ask_by_stage(dag: Callable[[], Any], options: argparse.Namespace) -> object:
     from ..operators.stage.cluster_question import ask_by_stage, stage_in
 
-    return ask_by_stage(stage_in(dag_in(*options.dag_file), options.stage), dict(options.conf))
+    return ask_by_stage(stage_in(dag(), options.stage), dict(options.conf))
 
 
 def _ask_by_connection(options: argparse.Namespace) -> object:

@@ -26,6 +26,7 @@ def doctor(
     on_progress: Callable[[FilesProgress], None] = lambda _: None,
     *,
     ask: Callable[[], Any] | None = None,
+    dag: Callable[[], Any],
 ) -> Examination:
     """Run every requested check; anything that looks like a secret is masked.
 
@@ -34,6 +35,7 @@ def doctor(
         options: the command's arguments.
         on_progress: called for each checked file of a job.
         ask: asks the cluster of `--stage`.
+        dag: parses the DAG of `--dag-file`.
 
     Raises:
         InvalidConfigError: there is nothing to check, `--spark-conn` or `--stage` is given without `--cluster`, both
@@ -71,7 +73,7 @@ def doctor(
     else:
         found.add(_worker(options, ask, s3=store is not None and store.uri.startswith("s3:")))
     if options.dag_file is not None:
-        found.add(_tables(options))
+        found.add(_tables(dag, write=not options.read_only))
     return found.masked()
 
 
@@ -99,11 +101,11 @@ def _worker(options: argparse.Namespace, ask: Callable[[], Any] | None, *, s3: b
         )
 
 
-def _tables(options: argparse.Namespace) -> Examination:
+def _tables(dag: Callable[[], Any], *, write: bool) -> Examination:
     with redirect_stdout(sys.stderr):
-        from ..operators.group.checks import examine_tables_in
+        from ..operators.group.checks import examine_tables_of
 
-        return examine_tables_in(*options.dag_file, write=not options.read_only)
+        return examine_tables_of(dag(), write=write)
 
 
 @contextmanager

@@ -222,16 +222,12 @@ def _jobs(dag: DAG) -> Iterator[JobRegions]:
             yield JobRegions(task.task_id, str(task.job), task.declared_stages())
 
 
-def examine_tables_in(path: str, dag_id: str, *, write: bool) -> Examination:
-    """Check the tables that a DAG's groups declare; see `examine_tables`.
-
-    Raises:
-        InvalidConfigError: as of `dag_in`.
-    """
+def examine_tables_of(dag: DAG, *, write: bool) -> Examination:
+    """Check the tables that a DAG's groups declare; see `examine_tables`."""
     from ...tables.health import examine_tables
     from ...tables.sink import TableSink
 
-    triggers = (task for task in dag_in(path, dag_id).tasks if isinstance(task, TriggerCheckpointOperator))
+    triggers = (task for task in dag.tasks if isinstance(task, TriggerCheckpointOperator))
     sinks = [hook for task in triggers for hook in task.master_hooks if isinstance(hook, TableSink)]
     return examine_tables(sinks, write=write)
 

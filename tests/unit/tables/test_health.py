@@ -143,6 +143,7 @@ def test_the_command_takes_the_tables_of_a_dag(
     file = tmp_path / "flights.py"
     file.write_text(
         "from airflow.sdk import DAG\n"
+        "print('parsed')\n"
         "from airflow_cairn import CheckpointedTaskGroup, DeltaTable, SparkEpochOperator\n"
         f"tables = {{'orders': DeltaTable({place.url!r}), 'none': DeltaTable({place.url + '/none'!r})}}\n"
         "with DAG('flights', schedule=None):\n"
@@ -156,6 +157,7 @@ def test_the_command_takes_the_tables_of_a_dag(
         main(["doctor", "--dag-file", str(file), "flights", "--cluster", "--stage", "e.a", "--conf", "a=b"]) == DAMAGED
     )
     assert asked == [(None, None), ("e.a", ("e.a", {"a": "b"}))]
-    assert "ERROR table-missing: table none\n" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "ERROR table-missing: table none\n" in said.out and said.err.count("parsed") == 1
     assert main(["doctor", "--dag-file", str(file), "trains"]) == FAILED
     assert "the file holds no DAG of that id" in capsys.readouterr().err
