@@ -1,4 +1,4 @@
-"""Questions of a running task about its own run: its settings, a pause, other tasks' states.
+"""Services for a running task that are no operator: its settings, other tasks' states, its reports, a shared Spark.
 
 Imports hooks. Knows no operator.
 """

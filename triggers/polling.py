@@ -167,6 +167,11 @@ def why_failed(event: Mapping[str, Any], what: str) -> str | None:
     )
 
 
+def asking(why: str) -> TriggerEvent:
+    """Return the event after which the task asks the store again."""
+    return TriggerEvent({"status": "ask", "detail": why, "kind": None})
+
+
 def _error(text: str, kind: ErrorKind) -> TriggerEvent:
     return TriggerEvent({"status": ERROR, "checkpoint": None, "reason": None, "detail": text, "kind": str(kind)})
 

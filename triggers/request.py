@@ -15,14 +15,12 @@ from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.reasons import Reason
 from ..checkpoint.rules.admission import RunState, StillWaits, Turn, is_over
 from ..tasks.dag_runs import is_queued, state_of_run
-from .polling import PollingTrigger
+from .polling import PollingTrigger, asking
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
 
 log = logging.getLogger("airflow_cairn")
-
-ASK = "ask"
 
 
 class RequestTrigger(PollingTrigger):
@@ -114,7 +112,7 @@ class RequestTrigger(PollingTrigger):
                 recheck_at = now() + self.recheck_interval
 
     def _waits_or_asks(self, coordinator: Coordinator) -> StillWaits | TriggerEvent:
-        return coordinator.still_waits(self.turn) or _ask("the request would be answered otherwise now")
+        return coordinator.still_waits(self.turn) or asking("the request would be answered otherwise now")
 
     def _ended_runs(self, coordinator: Coordinator) -> TriggerEvent | None:
         """Ask Airflow about the DAG runs that block the request; an event if one of them no longer does."""
@@ -124,13 +122,13 @@ class RequestTrigger(PollingTrigger):
         held_up = coordinator.held_up_by(self.turn)
         for owner in held_up.pending:
             if is_over(state_of_run(Airflow, owner), owner, held_up.asks):
-                return _ask(f"the DAG run {owner.run_id}, whose checkpoint is pending, has ended")
+                return asking(f"the DAG run {owner.run_id}, whose checkpoint is pending, has ended")
         for owner in held_up.before:
             if state_of_run(Airflow, owner) is not RunState.RUNNING:
-                return _ask(f"the DAG run {owner.run_id}, which is before this one in the queue, has ended")
+                return asking(f"the DAG run {owner.run_id}, which is before this one in the queue, has ended")
         last, asks = held_up.last_run, held_up.asks
         if last is not None and asks is not None and is_queued(Airflow, asks.dag_id, run_id_of(last)):
-            return _ask(f"the job is being stopped, and its last run {run_id_of(last)} waits for a place of its DAG")
+            return asking(f"the job is being stopped, and its last run {run_id_of(last)} waits for a place of its DAG")
         return None
 
 
@@ -140,7 +138,3 @@ def describe(waits: StillWaits) -> str:
         return f"The pause lasts {waits.left_ms / 1000:g} s more ({waits.reason})"
     place = f"This run is at place {waits.position} of the queue" if waits.position else "The queue is full"
     return f"{place} ({waits.reason})"
-
-
-def _ask(detail: str) -> TriggerEvent:
-    return TriggerEvent({"status": ASK, "detail": detail, "kind": None})

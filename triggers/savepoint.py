@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint.documents.entries import SavepointEntry
-from .polling import PollingTrigger
+from .polling import PollingTrigger, asking
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
-
-ASK = "ask"
 
 
 class SavepointTrigger(PollingTrigger):
@@ -75,7 +73,7 @@ class SavepointTrigger(PollingTrigger):
                 yield found
                 return
             if now() >= recheck_at:
-                yield TriggerEvent({"status": ASK, "detail": "looking at the last run", "kind": None})
+                yield asking("looking at the last run")
                 return
             await self.wait(min(self.pause_s, recheck_at - now()))
 
@@ -83,4 +81,4 @@ class SavepointTrigger(PollingTrigger):
         entry = coordinator.look_for_savepoint(self.request)
         if entry is not None and (entry.waits or coordinator.held_by_listeners(entry)):
             return entry
-        return TriggerEvent({"status": ASK, "detail": "the savepoint waits no more", "kind": None})
+        return asking("the savepoint waits no more")
