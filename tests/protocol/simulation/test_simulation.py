@@ -21,8 +21,7 @@ from tests.protocol.simulation.planted import NEEDS, PLANTED
 from tests.protocol.simulation.planted_deltas import RUNS
 from tests.protocol.simulation.processes import Job
 from tests.protocol.simulation.simulate import Found, run, shrink
-from tests.support import covering
-from tests.support.covering import as_parameters, told_apart
+from tests.support.covering import as_parameters, covering, told_apart
 
 pytestmark = pytest.mark.simulation
 
@@ -30,8 +29,7 @@ SEEDS = 50
 """That are run here, most of them in `make soak`, which runs others too."""
 DRAWN = 200
 """Seeds that have all kinds of jobs among them."""
-STEPS = 10_000 if covering.gives_all else 6_000
-"""`make soak` lets the jobs go on."""
+STEPS = 10_000
 ENOUGH = 150
 """Seeds within which a planted bug must be found."""
 
@@ -130,7 +128,7 @@ def whole(seed: int) -> tuple[Job, Found | None]:
     return run(plan(seed, STEPS))
 
 
-@pytest.mark.parametrize("seed", covering.covering(CHOSEN, _shows))
+@pytest.mark.parametrize("seed", covering(CHOSEN, _shows))
 def test_nothing_is_lost_doubled_or_left_over(seed: int) -> None:
     # semantics A2, B1, B2, B3, C1, C2, C3, C4, D3, D4, D5, F2, F5, F6, R1, S1, T2, T3, T4, T5, T7, T8, T9, W2, W4
     # semantics P1, P2, P3, R5, R6, K1, K2, K3, K7
