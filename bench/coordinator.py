@@ -2,7 +2,8 @@
 
 Run it as `.venv/bin/python -m bench.coordinator [--subtasks N …] [--json] [--plot FILE]`. It completes one wide stage
 on a real S3 server on loopback, each size in a new process, so that peak memory is that size's alone. It also starts
-the last stages of a long chain, each of which reads, through others, from all stages before it.
+every stage of long chains, and runs epochs of jobs with few and many epochs behind them, on a store in memory: CPU time
+of the coordinator alone, each act as by a process of its own.
 """
 
 from __future__ import annotations
@@ -29,17 +30,20 @@ from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Outp
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.clock import new_token
+from airflow_cairn.storage.port import ObjectStore
 from airflow_cairn.storage.s3.requests import S3Requests
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import REGION, S3Server
+from tests.support.memory_store import MemoryStore
 
 from .measuring.results import tell
 
 JOB, BUCKET = "bench", "bench"
 SIZES = (100, 1_000, 10_000, 100_000)
 STAGES = (1, 4, 16)
-CHAINS = (125, 250, 500)
-CLAIMS = 20
+CHAINS = (64, 125, 250, 500)
+BEHIND = (5, 110, 500)
+ROUNDS = 10
 
 
 def _store() -> S3Store:
@@ -61,8 +65,10 @@ class _Requests:
         object.__setattr__(wire, "call", call)
 
 
-def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], subtasks: int) -> int:
-    """Run an epoch until all stages have acknowledged; return its checkpoint."""
+def begin(
+    store: ObjectStore, job: str, epoch: str, specs: tuple[StageSpec, ...], subtasks: int, *, files: bool = True
+) -> int:
+    """Run an epoch until all stages have acknowledged, with a file of state each; return its checkpoint."""
     # Each stage stands for a new process, which does not know another one's reads.
     answer = Coordinator(store, job).trigger(TriggerRequest(epoch, Slice(), specs, CheckpointConfig()))
     assert isinstance(answer, Triggered), answer
@@ -76,7 +82,9 @@ def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], su
         acknowledged = tuple(
             SubtaskAck(
                 number,
-                (StateHandle("state.totals", f"{folder}part-{number:06d}.snappy.parquet", 1000, f"{number:032x}"),),
+                (StateHandle("state.totals", f"{folder}part-{number:06d}.snappy.parquet", 1000, f"{number:032x}"),)
+                if files
+                else (),
             )
             for number in range(subtasks)
         )
@@ -90,7 +98,7 @@ def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], su
                 token=handover.token,
                 run="r",
                 parallelism=subtasks,
-                outputs=(Output("state", "totals", folder),),
+                outputs=(Output("state", "totals", folder),) if files else (),
                 subtasks=acknowledged,
             )
         )
@@ -118,18 +126,31 @@ def requests(stages: int, subtasks: int) -> dict[str, int]:
 
 
 def claims(stages: int) -> dict[str, float]:
-    """Start the last stages of a chain as new processes would; return the median in milliseconds."""
-    store = _store()
+    """Start all stages of a chain, in milliseconds of CPU time; Airflow starts a stage once those before have ended."""
+    store = MemoryStore()
     specs = tuple(StageSpec(f"s{number}", upstream=(f"s{number - 1}",) if number else ()) for number in range(stages))
-    job = f"chain-{stages}"
-    Coordinator(store, job).trigger(TriggerRequest("a", Slice(), specs, CheckpointConfig()))
-    took = []
-    for spec in specs[-CLAIMS:]:
-        started = time.perf_counter()
-        claim = Coordinator(store, job).begin("a", spec.uid, new_token())
-        took.append(time.perf_counter() - started)
+    Coordinator(store, JOB).trigger(TriggerRequest("a", Slice(), specs, CheckpointConfig()))
+    started = time.process_time()
+    for spec in specs:
+        claim = Coordinator(store, JOB).begin("a", spec.uid, new_token(), after_success=True)
         assert isinstance(claim, Submit), claim
-    return {"stages": stages, "begin_ms": round(1000 * median(took), 2)}
+    return {"stages": stages, "begins_ms": round(1000 * (time.process_time() - started), 1)}
+
+
+def epochs(behind: int) -> dict[str, float]:
+    """Run epochs of four stages after others; return the median in milliseconds of CPU time."""
+    store, took = MemoryStore(), []
+    specs = tuple(StageSpec(f"s{number}") for number in range(4))
+    for number in range(behind + ROUNDS):
+        started = time.process_time()
+        epoch = f"scheduled__{number:06d}"
+        checkpoint = begin(store, JOB, epoch, specs, 4, files=False)
+        coordinator = Coordinator(store, JOB)
+        coordinator.progress(epoch)
+        coordinator.complete(checkpoint)
+        coordinator.clean()
+        took.append(time.process_time() - started)
+    return {"epochs_before": behind, "epoch_ms": round(1000 * median(took[-ROUNDS:]), 1)}
 
 
 def complete(subtasks: int) -> dict[str, float]:
@@ -156,7 +177,9 @@ def exponent(points: Sequence[tuple[float, float]]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
 
 
-def measure(sizes: Sequence[int], stages: Sequence[int], chains: Sequence[int]) -> dict[str, object]:
+def measure(
+    sizes: Sequence[int], stages: Sequence[int], chains: Sequence[int], behind: Sequence[int]
+) -> dict[str, object]:
     """Measure everything on a new server."""
     with S3Server() as server:
         os.environ.update(server.env)
@@ -164,6 +187,7 @@ def measure(sizes: Sequence[int], stages: Sequence[int], chains: Sequence[int]) 
         costs = [requests(count, 1_000 * count) for count in stages]
         wide = [requests(1, size) for size in sizes]
         claimed = [claims(count) for count in chains]
+        run = [epochs(count) for count in behind]
         completions = []
         for size in sizes:
             for verb in ("prepare", "complete"):
@@ -178,12 +202,13 @@ def measure(sizes: Sequence[int], stages: Sequence[int], chains: Sequence[int]) 
         "last_ack_to_completed_s_10000": by_size.get(10_000, {}).get("seconds"),
         "peak_mb_100000": by_size.get(100_000, {}).get("peak_mb"),
         "growth_exponent": round(exponent([(each["subtasks"], each["seconds"]) for each in completions]), 2),
-        "stages_500_begin_ms": next((each["begin_ms"] for each in claimed if each["stages"] == 500), None),
-        "begin_growth_exponent": round(exponent([(each["stages"], each["begin_ms"]) for each in claimed]), 2),
+        "begins_growth_exponent": round(exponent([(each["stages"], each["begins_ms"]) for each in claimed]), 2),
+        "mature_epoch_ratio": round(run[-1]["epoch_ms"] / run[0]["epoch_ms"], 2),
         "requests": costs,
         "requests_of_one_stage": wide,
         "completions": completions,
         "claims": claimed,
+        "epochs": run,
     }
 
 
@@ -193,6 +218,7 @@ def main() -> None:
     parser.add_argument("--subtasks", type=int, nargs="+", default=list(SIZES), help="sizes to complete")
     parser.add_argument("--stages", type=int, nargs="+", default=list(STAGES), help="stages to count requests for")
     parser.add_argument("--chains", type=int, nargs="+", default=list(CHAINS), help="stages of chains to begin in")
+    parser.add_argument("--behind", type=int, nargs="+", default=list(BEHIND), help="epochs before those to measure")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, help="draw what was measured into a PNG file")
     parser.add_argument("--prepare", type=int, help=argparse.SUPPRESS)
@@ -204,7 +230,7 @@ def main() -> None:
     if options.complete:
         print(json.dumps(complete(options.complete)))
         return
-    result = measure(options.subtasks, options.stages, options.chains)
+    result = measure(options.subtasks, options.stages, options.chains, options.behind)
     if options.plot:
         from .measuring.plot import draw  # imported here, so as not to count in the measured memory
 

@@ -24,6 +24,7 @@ from .acts.progress import CheckpointProgress
 from .acts.trigger import EpochTriggering, TriggerRight
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
 from .cleanup.cleaner import Cleaner
+from .documents import unread
 from .documents.acknowledgement import StateHandle
 from .documents.attempt import Handover
 from .documents.entries import InterventionKind
@@ -385,6 +386,7 @@ class Coordinator(UseCase):
         """
 
         def look(head: Head, _now_ms: int) -> list[verification.Verification]:
+            unread.read_all(head)
             entries = head.completed[::-1] if checkpoint is None else (head.retained(checkpoint),)
             size_bytes = sum(entry.size_bytes for entry in entries)
             done = bytes_done = 0

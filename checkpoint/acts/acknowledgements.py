@@ -218,7 +218,7 @@ class ExecutionReports(UseCase):
         late = transitions.why_overtaken(head, entry)
         current = late is None and _started_by(entry, it)
         if not current and late is None:
-            execution = self._documents.of(entry).executions.get(it.stage)
+            execution = self._documents.of(entry).execution(it.stage)
             current = execution is not None and execution.token == it.token
         return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms, overtaken=late)
 

@@ -352,7 +352,7 @@ class Claims(UseCase):
             if entry.token == current.document.token:
                 return True
             document = self._documents.of(entry)
-            return document.executions.get(request.stage) == current.execution
+            return document.execution(request.stage) == current.execution
 
         return self._heads.observe(look)
 
@@ -396,7 +396,7 @@ def handover_of(
         durable: whether the driver may outlive the task that submits it.
         try_number: the claimant's try number; 0: unknown.
     """
-    execution, spec = document.executions[stage], document.stage(stage)
+    execution, spec = execution_of(document, stage), document.stage(stage)
     return Handover(
         job=document.job,
         checkpoint=execution.home,
@@ -409,12 +409,12 @@ def handover_of(
         slice=replace(document.slice, positions=None),
         restore=document.restore,
         replay=document.replay,
-        upstream={uid: document.executions[uid] for uid in (spec.upstream if spec else ())},
+        upstream={uid: execution_of(document, uid) for uid in (spec.upstream if spec else ())},
         parallelism=spec.parallelism if spec else None,
         hooks=document.hooks,
         backlog=document.backlogs.get(stage, ()),
         at_least_once=document.limits.at_least_once,
-        members=members_of(document.stages, spec.upstream if spec else ()),
+        members=members_of(document.members, spec.upstream) if spec and spec.upstream else {},
         durable=durable,
         draining=document.draining,
         max_parallelism=document.max_parallelism.get(stage),
@@ -444,10 +444,12 @@ def check_upstreams(files: JobFiles, document: PendingDocument, stage: str) -> U
     Needs no request in an epoch's first attempt, nor for stages that run at least once (B2). A stage that has
     acknowledged is not checked.
     """
-    spec = document.stage(stage)
-    if document.attempt == 1 or document.limits.at_least_once or spec is None or not spec.upstream:
+    if document.attempt == 1 or document.limits.at_least_once:
         return None
-    near = {uid: document.executions[uid] for uid in (stage, *spec.upstream)}
+    spec = document.stage(stage)
+    if spec is None or not spec.upstream:
+        return None
+    near = {uid: execution_of(document, uid) for uid in (stage, *spec.upstream)}
     acknowledged = acks.marked(files, near, "acks")
     if stage in acknowledged:
         return None

@@ -96,7 +96,7 @@ def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: L
         live.keys.add(layout.pending(entry.id, entry.token))
         live.pending_metadata.add(layout.metadata(entry.id, entry.token))
         _keep_attempt(files, known, live, documents.of(entry), ())
-    for epoch in dict.fromkeys(ended.epoch for ended in head.history):
+    for epoch in head.incomplete():
         ended = head.carryable(epoch)
         document = documents.readable(ended)
         live.outdated |= ended is not None and document is None

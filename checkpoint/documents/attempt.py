@@ -16,11 +16,13 @@ from ...storage.names import shorten
 from ...storage.older_pythons import StrEnum, moment_of
 from ...storage.records import dataclass
 from ..errors import InvalidStateError
+from . import codec
 from .codec import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
 from .layout import run_id_of
 from .programs import Program
 from .read_windows import NOTHING_READ, ReadWindow, ReadWindows, WindowText, text_of, window_of
 from .strict_json import SPARSE, Json
+from .unread import Unread, may_hold, one_of
 
 MAX_SLICE_BYTES = 768 * 1024
 """Largest input of an epoch with positions and stages; the rest of an attempt's document has room beside it."""
@@ -146,7 +148,7 @@ class StageSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRef:
+class AttemptRef(Unread):
     """One attempt of an epoch. Its records begin with it, and their JSON has its fields beside their own."""
 
     checkpoint: CheckpointId
@@ -319,6 +321,8 @@ class HooksRef:
 class PendingDocument(AttemptRef):
     """`chk-<id>/pending-<token>.json`: one attempt of an epoch, with the stages that it expects."""
 
+    UNREAD = ("executions", "stages")
+
     job: Job
     slice: Slice
     stages: tuple[StageSpec, ...]
@@ -354,8 +358,20 @@ class PendingDocument(AttemptRef):
         return self.hooks.names if self.hooks else ()
 
     def stage(self, uid: str) -> StageSpec | None:
-        """Give a stage by uid, None if the checkpoint does not expect it."""
-        return next((stage for stage in self.stages if stage.uid == uid), None)
+        """Give a stage by uid, None if the checkpoint does not expect it; of an unread document no other is read."""
+        found = one_of(self, "stages", b'"uid":%b' % codec.text_of(uid), StageSpec)
+        return found or next((stage for stage in self.stages if stage.uid == uid), None)
+
+    @property
+    def members(self) -> tuple[StageSpec, ...]:
+        """The stages of mapped tasks; a document without any is not read for them."""
+        if not may_hold(self, "stages", b'"member_of":'):
+            return ()
+        return tuple(stage for stage in self.stages if stage.member_of is not None)
+
+    def execution(self, uid: str) -> Execution | None:
+        """Give the execution of a stage, None if the checkpoint does not expect it; read like a stage."""
+        return one_of(self, "executions", b"%b:{" % codec.text_of(uid), Execution) or self.executions.get(uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,28 @@ def encode(document: Mapping[str, Any]) -> bytes:
         ) from error
 
 
+def text_of(plain: Any) -> bytes:
+    """Write a value as documents hold it.
+
+    Raises:
+        InvalidStateError: as `encode`.
+    """
+    return encode({"": plain})[len('{"":') : -len("}\n")]
+
+
+def with_texts(document: Mapping[str, Any], texts: Mapping[str, bytes]) -> bytes:
+    """Write a document of which some fields are JSON already, as `encode` writes it.
+
+    Raises:
+        InvalidStateError: as `encode`.
+        DocumentError: a field of `document` is nested too deeply.
+    """
+    written = {name: text_of(value) for name, value in document.items()}
+    check_depth(b"".join(written.values()), key=str(document.get("kind")), limit=MAX_DEPTH - 1)
+    members = sorted({**written, **texts}.items())
+    return b"{%b}\n" % b",".join(b'"%b":%b' % (name.encode(), text) for name, text in members)
+
+
 def size_of(plain: Any) -> int:
     """Give the size of an author's value in bytes, as documents hold it."""
     return len(_ENCODER.encode(plain).encode())

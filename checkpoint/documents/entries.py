@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import KW_ONLY, field
 from types import MappingProxyType
 from typing import Annotated
@@ -146,6 +147,13 @@ class LateAck:
 @dataclass(frozen=True, slots=True)
 class EndedEntry(OpenedEntry):
     """An ended checkpoint, kept for users, for later attempts of its epoch and for late acknowledgements (A3)."""
+
+    FIRST = b'{"acks":'
+    FACTS = re.compile(
+        rb'"epoch":"(?P<epoch>[^"\\]+)",(?:"for_good":true,)?"id":(?P<checkpoint>[0-9]+),'
+        rb'.*"status":"(?P<status>COMPLETED|FAILED)"',
+        re.DOTALL,
+    )
 
     status: Status
     ended_at_ms: Count

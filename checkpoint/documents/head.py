@@ -40,6 +40,7 @@ from .layout import run_id_of
 from .mirrors import MirrorEntry, MirrorOf, Moved
 from .read_windows import WindowText
 from .strict_json import SPARSE
+from .unread import Unread
 
 MAX_HISTORY = 100
 """Ended checkpoints that the head remembers (semantics O1)."""
@@ -111,8 +112,10 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Head(Unread):
     """One version of a job's head."""
+
+    UNREAD = ("history", "noted", "restores")
 
     job: Job
     revision: Count = 0
@@ -217,6 +220,11 @@ class Head:
     def ended_of_epoch(self, epoch: str) -> Iterator[EndedEntry]:
         """Yield the epoch's ended attempts, newest first, as far as the history remembers them."""
         return (entry for entry in reversed(self.history) if entry.epoch == epoch)
+
+    def incomplete(self) -> list[str]:
+        """Give the epochs whose newest ended attempt has not completed, as far as the history remembers them."""
+        newest = {each.epoch: each.status for each in self.history}
+        return [epoch for epoch, status in newest.items() if status is not Status.COMPLETED]
 
     def recorded(self) -> dict[int, EndedEntry]:
         """Give the failed checkpoints whose record the store keeps, by id (semantics O3)."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
@@ -131,10 +131,14 @@ class _MisfitError(Exception):
         return self
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: Any, without: Container[str] = ()) -> Any:
     """Turn a dataclass, and whatever it holds, into plain JSON values.
 
     A None that is the default is left out, and so is what is empty in a field that is `SPARSE`.
+
+    Args:
+        value: the value.
+        without: fields of the dataclass itself to leave out.
 
     Raises:
         InvalidStateError: a key is no text.
@@ -146,6 +150,8 @@ def to_json(value: Any) -> Any:
     if fields is not None:
         document = {}
         for name, stored, none_is_left_out, sparse in fields:
+            if name in without:
+                continue
             content = getattr(value, name)
             if not content and (sparse or (content is None and none_is_left_out)):
                 continue
@@ -176,6 +182,11 @@ def _fields(kind: Any) -> tuple[tuple[str, str, bool, bool], ...] | None:
     )
 
 
+def stored_fields(cls: Any) -> dict[str, bool]:
+    """Give the names of a dataclass's fields in the JSON, each with whether it is never left out."""
+    return {stored: not (none or sparse) for _, stored, none, sparse in _fields(cls) or ()}
+
+
 def stored_name(cls: Any, name: str) -> str:
     """Give the name of a field in the JSON: that of the class, unless `STORED_AS` gives another."""
     return str(getattr(cls, "STORED_AS", {}).get(name, name))
@@ -186,7 +197,7 @@ def common(record: Any, cls: Any) -> dict[str, Any]:
     return {each.name: getattr(record, each.name) for each in dataclasses.fields(cls)}
 
 
-def from_json(cls: type[T], value: Any, *, key: str, exact: bool = False) -> T:
+def from_json(cls: type[T], value: Any, *, key: str, exact: bool = False, at: str = "") -> T:
     """Build a `cls` from JSON values.
 
     Args:
@@ -194,6 +205,7 @@ def from_json(cls: type[T], value: Any, *, key: str, exact: bool = False) -> T:
         value: the parsed document (or part of one).
         key: where it was found, for the error text.
         exact: refuse fields that `cls` does not know, at every level.
+        at: the value's place in the document, for the error text.
 
     Raises:
         DocumentError: a field is missing, unknown, of the wrong type, or refused by its check.
@@ -201,7 +213,7 @@ def from_json(cls: type[T], value: Any, *, key: str, exact: bool = False) -> T:
     try:
         result: T = _reader(cast(Hashable, cls), exact)(value)
     except _MisfitError as error:
-        where = "".join(error.path).lstrip(".") or "its top"
+        where = "".join((at, *error.path)).lstrip(".") or "its top"
         raise DocumentError(f"the document is broken at `{where[:200]}`: {error.problem}", key=key) from error.__cause__
     return result
 

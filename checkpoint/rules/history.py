@@ -53,8 +53,8 @@ def _leave_behind(head: Head) -> Head:
     history = []
     for each in reversed(head.history):
         newest = each.epoch not in later and each.epoch not in awaited and each.status is not Status.COMPLETED
-        left_behind = each.left_behind or (newest and len(later) >= max(MAX_UNFINISHED, each.places))
-        history.append(each if left_behind == each.left_behind else replace(each, left_behind=True))
+        old = newest and len(later) >= MAX_UNFINISHED and len(later) >= each.places
+        history.append(replace(each, left_behind=True) if old and not each.left_behind else each)
         later.add(each.epoch)
     return replace(head, history=tuple(reversed(history)))
 
@@ -128,7 +128,7 @@ def bounded(old: Head, new: Head) -> Head:
     excess = len(new.history) - MAX_HISTORY
     if excess <= 0:
         return new
-    needed = {found.id for epoch in {each.epoch for each in new.history} if (found := new.unfinished(epoch))}
+    needed = {found.id for epoch in new.incomplete() if (found := new.unfinished(epoch))}
     ids = sorted((entry.id in needed, entry.id) for entry in new.history if old.pending_by_id(entry.id) is None)
     dropped = {each for _, each in ids[:excess]}
     return replace(new, history=tuple(entry for entry in new.history if entry.id not in dropped))

@@ -127,7 +127,7 @@ def judge(head: Head, pending: PendingDocument | None, document: AckDocument) ->
         return AckAnswer.UNKNOWN
     if pending is None:
         return AckAnswer.DISCARDED
-    execution = pending.executions.get(document.stage)
+    execution = pending.execution(document.stage)
     if execution is None:
         return AckAnswer.UNKNOWN
     return AckAnswer.SUCCESS if execution == document.execution else AckAnswer.DISCARDED

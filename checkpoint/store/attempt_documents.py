@@ -17,7 +17,7 @@ import binascii
 from collections.abc import Callable
 
 from ...storage.errors import DocumentError, GoneError
-from ..documents import codec, layout
+from ..documents import codec, layout, unread
 from ..documents.attempt import Execution, HookAnswer, HookAnswersDocument, HooksRef, PendingDocument
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
@@ -52,12 +52,12 @@ class AttemptDocuments:
         """The document read last, by its token: documents never change, so none is read twice in a row."""
 
     def of(self, entry: PendingEntry | EndedEntry) -> PendingDocument:
-        """Read the document of an attempt."""
+        """Read the document of an attempt; of a large one its stages and executions are read when they are used."""
         # Read once: a driver's threads share the coordinator, and another thread may replace the document here.
         known = self._last.get(entry.token)
         if known is not None:
             return known
-        document = read(self._files, entry, self._held(entry.token))
+        document = _found(self._files, entry, self._held(entry.token))
         if isinstance(entry, PendingEntry):
             self._last = {entry.token: document}
         return document
@@ -65,7 +65,7 @@ class AttemptDocuments:
     def readable(self, entry: PendingEntry | EndedEntry | None) -> PendingDocument | None:
         """Read the document of an attempt; None where it is gone or broken."""
         try:
-            return self.of(entry) if entry is not None else None
+            return _whole(self.of(entry)) if entry is not None else None
         except (GoneError, DocumentError):
             return None
 
@@ -83,9 +83,8 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
     Raises:
         InvalidConfigError: the attempt does not expect the stage.
     """
-    try:
-        return document.executions[stage]
-    except KeyError:
+    execution = document.execution(stage)
+    if execution is None:
         raise InvalidConfigError(
             "the pending checkpoint does not expect this stage: the DAG has changed since it was triggered; clear "
             "the task that triggers the checkpoint",
@@ -93,7 +92,8 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
             checkpoint=document.checkpoint,
             stage=stage,
             expected=", ".join(sorted(document.executions)),
-        ) from None
+        )
+    return execution
 
 
 def write(files: JobFiles, head: Head, document: PendingDocument) -> PendingDocument | None:
@@ -125,6 +125,15 @@ def read(files: JobFiles, entry: PendingEntry | EndedEntry, held: PendingDocumen
     Raises:
         DocumentError: the document is broken, or of another checkpoint.
     """
+    return _whole(_found(files, entry, held))
+
+
+def _whole(document: PendingDocument) -> PendingDocument:
+    unread.read_all(document)
+    return document
+
+
+def _found(files: JobFiles, entry: PendingEntry | EndedEntry, held: PendingDocument | None) -> PendingDocument:
     key = layout.HEAD
     document = entry.document if isinstance(entry, PendingEntry) else held
     if document is None:

@@ -23,7 +23,7 @@ from ...storage.errors import CairnError, ErrorKind, GoneError, OutcomeUnknownEr
 from ...storage.names import RESERVED
 from ...storage.port import ConditionFailed, ObjectStore
 from ...storage.records import dataclass
-from ..documents import codec, layout
+from ..documents import codec, layout, unread
 from ..documents.attempt import PendingDocument
 from ..documents.head import WRITE_LOG, Head, check_invariants
 from ..errors import DamagedError, InvalidStateError, RetryLaterError
@@ -62,7 +62,7 @@ class Decision(Generic[R]):
 
 def changed(before: Head, after: Head) -> Head | None:
     """Give the head for a decision: `after` if it differs from `before`, else None."""
-    return after if after != before else None
+    return after if after is not before and after != before else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +364,7 @@ def heads_of(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
             continue
         try:
             head = open_heads(JobFiles(store, name), system_runtime()).load()
+            unread.read_all(head)
         except CairnError as error:
             # The document is broken, or the folder is no job. A store that does not answer is another matter: raise.
             if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):

@@ -14,7 +14,7 @@ from typing import IO, TypeVar
 from ...storage.checksums import Hasher, algorithm_of, is_checksum
 from ...storage.errors import DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, Written
-from ..documents import codec, layout
+from ..documents import codec, layout, unread
 from ..documents.acknowledgement import (
     AckDocument,
     AckPart,
@@ -34,7 +34,7 @@ from ..documents.attempt import (
 )
 from ..documents.head import Head
 from ..documents.server_record import ServersDocument
-from ..documents.strict_json import from_json, to_json
+from ..documents.strict_json import to_json
 from ..errors import InvalidStateError, UnreachableError
 
 T = TypeVar("T")
@@ -76,15 +76,13 @@ def encode(document: object) -> bytes:
         InvalidStateError: a value is not JSON, or nested too deeply to be read back.
     """
     kind = KINDS[type(document)]
-    data = codec.encode({"format": codec.FORMAT, "kind": kind, **to_json(document)})
     try:
-        codec.check_depth(data, key=kind)
+        return unread.encode({"format": codec.FORMAT, "kind": kind}, document)
     except DocumentError as error:
         raise InvalidStateError(
             f"a value is nested more than {codec.MAX_DEPTH} deep and could not be read back. Make it flatter",
             kind_of_document=kind,
         ) from error
-    return data
 
 
 def reference(key: str, data: bytes) -> DocumentRef:
@@ -153,8 +151,8 @@ class JobFiles:
             DocumentError: as `read`.
         """
         where = self.full(key)
-        body = codec.decode(data, kind=KINDS[cls], key=where, max_bytes=max_bytes)
-        document = from_json(cls, body, key=where, exact=cls in REWRITTEN)
+        kind, exact = KINDS[cls], cls in REWRITTEN
+        document = unread.read(cls, data, kind=kind, key=where, max_bytes=max_bytes, exact=exact)
         found = getattr(document, "job", self.job)
         if found != self.job:
             raise DocumentError("the document belongs to another job", key=where, expected=self.job, found=found)

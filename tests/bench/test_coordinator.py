@@ -37,6 +37,9 @@ def test_requests_memory_and_the_picture_of_a_small_run(tmp_path: Path) -> None:
         "--chains",
         "2",
         "8",
+        "--behind",
+        "1",
+        "3",
     ]
     command += ["--plot", str(picture)]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
@@ -46,12 +49,13 @@ def test_requests_memory_and_the_picture_of_a_small_run(tmp_path: Path) -> None:
         "last_ack_to_completed_s_10000",
         "peak_mb_100000",
         "growth_exponent",
-        "stages_500_begin_ms",
-        "begin_growth_exponent",
+        "begins_growth_exponent",
+        "mature_epoch_ratio",
     }
     assert [each["target"] for each in found["requests"]] == [18, 36, 108], "4 S + N/500 + 12"
     assert all(each["requests"] <= each["target"] for each in found["requests"]), found["requests"]
     assert [each["stages"] for each in found["claims"]] == [2, 8]
+    assert [each["epochs_before"] for each in found["epochs"]] == [1, 3]
     few, many = (each["peak_mb"] for each in found["completions"])
     assert many < 2 * few
     assert picture.read_bytes().startswith(b"\x89PNG"), "the picture is drawn after the measuring, by the same process"

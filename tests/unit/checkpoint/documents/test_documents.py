@@ -31,7 +31,9 @@ ANY_DOCUMENT = st.one_of([documents_of(cls) for cls in KINDS])
 
 
 def _parse(cls: type, data: bytes, **limits: int) -> object:
-    return FILES.parse(cls, "chk-0000000001/x", data, **limits)
+    document: object = FILES.parse(cls, "chk-0000000001/x", data, **limits)
+    repr(document)  # with the fields that are read when they are used
+    return document
 
 
 @given(ANY_DOCUMENT)
