@@ -28,11 +28,10 @@ LONGEST = (
     *(f"tests/real/spark/{name}.py" for name in ("test_session", "test_session_on_clusters")),
     "tests/docs/test_application_blocks.py",
     "tests/chaos/protocol/test_protocol_chaos.py",
-    *(f"tests/real/spark/{name}.py" for name in ("test_s3a", "test_edges", "test_local_recovery")),
+    *(f"tests/real/spark/{name}.py" for name in ("test_s3a", "test_edges", "test_submit")),
     *(f"tests/real/page/{name}.py" for name in ("test_acts", "test_browser")),
     *(f"tests/protocol/{name}.py" for name in ("test_hostile_store", "simulation/test_simulation")),
-    *("tests/protocol/advice/test_advice.py", "tests/real/s3/test_backup.py"),
-    *(f"tests/unit/operators/stage/test_{name}.py" for name in ("shared_server", "launched")),
+    *("tests/protocol/advice/test_advice.py", "tests/unit/operators/stage/test_shared_server.py"),
 )
 """The modules that take more than a minute: if one of them began last, its worker would go on alone."""
 NICENESS = 3
