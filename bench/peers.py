@@ -9,6 +9,7 @@ share of the keys gets an amount, which is added to its total. The first epochs 
 - `rewrite_by_epoch`: the same as a careful author writes it: each epoch's folder is made from the previous epoch's.
 - `streaming`: Structured Streaming, state in RocksDB with changelog checkpoints, one available-now trigger per epoch; a
   sink writes the changed totals of each batch into a folder.
+- `streaming_resident`: the same query, started once, after the others, because it always runs.
 - With `--tables`, on an older Spark that their jars support: `delta` and `iceberg` add by `MERGE`; `delta_marked` marks
   each commit with its epoch; `iceberg_on_read` leaves the merge to the read.
 - With `--flink`, after the others, because it always runs: `flink`, a Flink job with its state in RocksDB, which reads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -188,6 +189,10 @@ class Streaming(Peer):
 
     name = "streaming"
 
+    @property
+    def _source(self) -> Path:
+        return self._all / "input"
+
     def run(self, number: int) -> None:  # noqa: ARG002 - it reads all new files
         """Run one trigger on the new input; the input of an epoch is one batch."""
         self._trigger(killed=False)
@@ -198,21 +203,17 @@ class Streaming(Peer):
             self._trigger(killed=True)
 
     def _trigger(self, *, killed: bool) -> None:
+        self._start(killed=killed, availableNow=True).awaitTermination()
+
+    def _start(self, *, killed: bool = False, **trigger: Any) -> Any:
         def write(changed: DataFrame, batch: int) -> None:
             changed.write.mode("overwrite").parquet(f"file://{self.folder}/out/batch={batch}")
             if killed:
                 raise KilledError
 
-        new = self.spark.readStream.schema("key long, amount long").parquet(f"file://{self._all}/input/epoch=*")
-        query: Any = (
-            _added(new)
-            .writeStream.outputMode("update")
-            .option("checkpointLocation", f"file://{self.folder}/checkpoint")
-            .trigger(availableNow=True)
-            .foreachBatch(write)
-            .start()
-        )
-        query.awaitTermination()
+        new = self.spark.readStream.schema("key long, amount long").parquet(f"file://{self._source}/epoch=*")
+        writer: Any = _added(new).writeStream.outputMode("update").foreachBatch(write)
+        return writer.option("checkpointLocation", f"file://{self.folder}/checkpoint").trigger(**trigger).start()
 
     def totals(self) -> DataFrame:
         """Read the state itself."""
@@ -220,6 +221,46 @@ class Streaming(Peer):
         return stored.selectExpr("key.key AS key", "value.sum AS amount")
 
 
+class ResidentStreaming(Streaming):
+    """The same query, started once: its state stays open, and an epoch ends when its input is processed."""
+
+    name = "streaming_resident"
+    always_runs = True
+    _query: Any = None
+
+    @property
+    def _source(self) -> Path:
+        return self.folder / "in"
+
+    def run(self, number: int) -> None:
+        """Hand the input of an epoch to the query, and wait until it is processed."""
+        self._process(number, killed=False)
+
+    def run_killed(self, number: int) -> None:
+        """Die when the sink has written, before the batch is committed."""
+        self.close()
+        with suppress(Exception):  # the query ends with the error of the sink
+            self._process(number, killed=True)
+
+    def _process(self, number: int, *, killed: bool) -> None:
+        given = self._source / f"epoch={number}"
+        if not given.exists():
+            shutil.copytree(self._all / "input" / given.name, self._source / "next")
+            (self._source / "next").rename(given)
+        if self._query is None or not self._query.isActive:
+            self._query = self._start(killed=killed, processingTime="0 seconds")
+        self._query.processAllAvailable()
+
+    def files(self) -> dict[Path, tuple[int, int]]:
+        """Leave out the input."""
+        return {path: facts for path, facts in super().files().items() if not path.is_relative_to(self._source)}
+
+    def close(self) -> None:
+        """Stop the query."""
+        if self._query is not None:
+            self._query.stop()
+
+
 def peers(spark: SparkSession, folder: Path) -> list[Peer]:
     """Make one of each way."""
-    return [kind(spark, folder) for kind in (Aggregate, Update, Rewrite, RewriteByEpoch, Streaming)]
+    return [kind(spark, folder) for kind in (Aggregate, Update, Rewrite, RewriteByEpoch, Streaming, ResidentStreaming)]
