@@ -129,7 +129,20 @@ def waits_in_vain(pod: Any) -> str:
     return why if system_time() - _waits.setdefault(uid, system_time()) >= STUCK_S else ""
 
 
-def drivers_container(pod: Any) -> str:
+def last_lines(client: Any, pod: Any, namespace: str) -> list[str]:
+    """Return the end of a driver's log."""
+    found = client.read_namespaced_pod_log(
+        pod.metadata.name,
+        namespace,
+        container=_drivers_container(pod),
+        tail_lines=LINES,
+        _preload_content=False,  # else the client 36 gives the text of a Python literal, b'…'
+        _request_timeout=ANSWER_S,
+    )
+    return list(found.data.decode(errors="replace").splitlines())
+
+
+def _drivers_container(pod: Any) -> str:
     """Return the name of the container that is the driver, as Spark chooses it."""
     names = [str(each.name) for each in pod.spec.containers]
     return DRIVER if DRIVER in names else names[0]
@@ -207,21 +220,20 @@ def _tidied(driver: str, seen: Any = None) -> bool:
 
 def _pass_on_log(client: Any, pod: Any, name: str, namespace: str) -> str:
     """Write the end of a driver's log into the task's; returns the line that says why it failed."""
-    of = {"container": drivers_container(pod), "tail_lines": LINES}
     try:
-        text = str(client.read_namespaced_pod_log(name, namespace, **of, _request_timeout=ANSWER_S))
+        lines = last_lines(client, pod, namespace)
     except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
         log.warning("The log of driver pod %s could not be read: %s", name, error_line(error))
-        text = ""
+        lines = []
     with driver_output() as output:
-        for line in text.splitlines():
+        for line in lines:
             output.line(line)
         return output.cause({})
 
 
 def _drivers_states(pod: Any) -> list[Any]:
     """Return what Kubernetes says of the driver's container; nothing before it knows it."""
-    main = drivers_container(pod)
+    main = _drivers_container(pod)
     return [each for each in pod.status.container_statuses or () if each.name == main and each.state]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from ..checkpoint.errors import InvalidConfigError
-from ..hooks.kubernetes_pods import drivers_container, waits_in_vain
+from ..hooks.kubernetes_pods import last_lines, waits_in_vain
 from ..hooks.submitted_drivers import TOKEN_LABEL
 from .launcher import ANSWER_S, DriverState, HandedOver, Launcher, tries_again
 
@@ -30,7 +30,6 @@ STARTING = frozenset({"NEW", "SUBMITTED", "PENDING"})
 GROUP, VERSION, PLURAL = "sparkoperator.k8s.io", "v1beta2", "sparkapplications"
 MAX_NAME = 56
 """Characters of a name from which the controller makes labels and names with an end of their own."""
-LINES = 100
 FORBIDDEN, NOT_FOUND = 403, 404
 WITHIN = {"_request_timeout": ANSWER_S}
 
@@ -166,14 +165,8 @@ class SparkKubernetesLauncher(Launcher):
     def logs(self, driver: str) -> Iterable[str]:
         """Return the last lines of the driver's pod."""
         pod = ((self._status(driver) or {}).get("driverInfo") or {}).get("podName")
-        if not pod:
-            return ()
-        found = self._pod(pod)
-        container = drivers_container(found) if found is not None else None
-        text = self._operator.client.read_namespaced_pod_log(
-            pod, self._operator.namespace, container=container, tail_lines=LINES, **WITHIN
-        )
-        return str(text).splitlines()
+        found = self._pod(pod) if pod else None
+        return () if found is None else last_lines(self._operator.client, found, self._operator.namespace)
 
     def leave(self, driver: str) -> None:
         """Delete an application that has ended, as the operator does."""

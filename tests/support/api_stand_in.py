@@ -17,7 +17,7 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 Answer = tuple[int, Any] | None
-"""Status and JSON; None: the connection is cut without an answer."""
+"""Status, and JSON or bytes; None: the connection is cut without an answer."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ApiStandIn:
                 if answer is None:
                     self.close_connection = True
                     return
-                data = json.dumps(answer[1]).encode()
+                data = answer[1] if isinstance(answer[1], bytes) else json.dumps(answer[1]).encode()
                 self.send_response(answer[0])
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))

@@ -167,10 +167,10 @@ class ClusterStandIn(Serving):
             raise ApiException(404)
         return SimpleNamespace()
 
-    def _log(self, _name: str, _namespace: str, *, container: str, **_: object) -> str:
+    def _log(self, _name: str, _namespace: str, *, container: str, **_: object) -> Any:
         if container != "spark-kubernetes-driver":
             raise ApiException(400)
-        return "Traceback (most recent call last):\nValueError: the day is broken"
+        return SimpleNamespace(data=b"Traceback (most recent call last):\nValueError: the day is broken")
 
     def _delete_pod(self, name: str, namespace: str, *, body: dict[str, Any], **_: object) -> None:
         assert namespace == NAMESPACE

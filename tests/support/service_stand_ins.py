@@ -596,10 +596,11 @@ class SparkKubernetesStandIn(ServiceStandIn):
     def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
         if path.startswith("/api/v1/namespaces/spark/pods/") and not path.endswith("/log"):
             names = ("istio-proxy", "spark-kubernetes-driver")
-            return self.pod or (200, {"spec": {"containers": [{"name": each} for each in names]}})
+            about = {"metadata": {"name": path.rpartition("/")[2]}}
+            return self.pod or (200, {**about, "spec": {"containers": [{"name": each} for each in names]}})
         if path.endswith("/log"):
             assert query["container"] == ["spark-kubernetes-driver"]
-            return 200, 'Traceback (most recent call last):\n  File "routes.py", line 1\nValueError: the day is broken'
+            return 200, b'Traceback (most recent call last):\n  File "routes.py", line 1\nValueError: the day is broken'
         begin, _, name = path.partition("/namespaces/spark/sparkapplications")
         assert begin == "/apis/sparkoperator.k8s.io/v1beta2", path
         name = name.strip("/")
