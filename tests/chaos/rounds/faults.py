@@ -25,6 +25,7 @@ STAGES = {
     "overlap": TWO,
     "overtaken": TWO,
     "reading": TWO,
+    "service": TWO,
     "spark": WIDE,
     "warm": WIDE,
 }
@@ -34,10 +35,12 @@ ALL = {**STAGES, **dict.fromkeys(("wide", "spark", "warm"), ("first", "parts-0",
 FIRST = {dag: stages[0] for dag, stages in STAGES.items()}
 BESIDE = ("overlap", "overtaken", "reading")
 """DAGs with two runs beside each other; in the second both may have a checkpoint pending, the third has a source."""
-WEIGHTS = {"fast": 3, "wide": 3, "overlap": 1, "overtaken": 2, "reading": 2, "spark": 1, "warm": 1}
+WEIGHTS = {"fast": 3, "wide": 3, "overlap": 1, "overtaken": 2, "reading": 2, "service": 2, "spark": 1, "warm": 1}
 """How often each DAG is drawn: real Spark takes its time."""
 OF_SERVER = ("kill server", "stop server", "port taken")
 """What strikes the server that the stages of `warm` share: half of that DAG's faults."""
+OF_SERVICE = ("service away", "answer of the service lost")
+"""What strikes the service that runs the drivers of `service`, a third of that DAG's faults."""
 ONLY_WIDE = ("stage added", "stage removed", "stage renamed")
 
 
@@ -71,11 +74,19 @@ def round_plan(seed: int, number: int) -> RoundPlan:
     # In the order in which their drivers run, so that no fault waits for a stage that waits for another's gate.
     ordered = [stage for stage in STAGES[dag] if stage in stages]
     # A stop refuses the run beside it, which then is a person's to clear (semantics P2).
-    not_here = (*(() if dag == "wide" else ONLY_WIDE), *(("stop with savepoint",) if dag in BESIDE else ()), *OF_SERVER)
+    not_here = (
+        *(() if dag == "wide" else ONLY_WIDE),
+        *(("stop with savepoint",) if dag in BESIDE else ()),
+        *(("kill task", "stop task") if dag == "service" else ()),  # no task's process is above such a driver
+        *OF_SERVER,
+        *OF_SERVICE,
+    )
     kinds = [kind for kind in KINDS if kind not in not_here]
 
     def drawn() -> str:
-        return dice.choice(OF_SERVER if dag == "warm" and dice.random() < 0.5 else kinds)
+        if dag == "warm" and dice.random() < 0.5:
+            return dice.choice(OF_SERVER)
+        return dice.choice(OF_SERVICE if dag == "service" and dice.random() < 0.33 else kinds)
 
     return RoundPlan(dag, 2 if dag in BESIDE else 1, tuple(Fault(drawn(), each) for each in ordered))
 
@@ -135,6 +146,15 @@ def _stop_server(world: World, _driver: psutil.Process, _stage: str) -> None:
 def _port_taken(world: World, _driver: psutil.Process, _stage: str) -> None:
     """The server dies, and another program listens where it did."""
     world.take_port(world.lose_server(signal.SIGKILL))
+
+
+def _service_away(world: World, _driver: psutil.Process, _stage: str) -> None:
+    world.lose_service()
+
+
+def _service_cut(world: World, driver: psutil.Process, _stage: str) -> None:
+    """The driver dies, and whoever submits the next one hears no answer."""
+    world.cut_service(driver)
 
 
 def _compaction(world: World, _driver: psutil.Process, _stage: str) -> bool:
@@ -216,6 +236,8 @@ KINDS: dict[str, Act] = {
     "kill server": _kill_server,
     "stop server": _stop_server,
     "port taken": _port_taken,
+    "service away": _service_away,
+    "answer of the service lost": _service_cut,
     "clear stage": _clear_stage,
     "clear first": _clear_first,
     "clear run": _clear_run,

@@ -37,6 +37,8 @@ from tests.chaos.rounds.faults import KINDS, REMOVED, RoundPlan
 from tests.chaos.stored import Folder, lines
 from tests.protocol.simulation import growing
 from tests.protocol.simulation.planted import put_in_place
+from tests.real.airflow.scenario import kill_driver
+from tests.support.livy_batches import Batches
 from tests.support.s3_proxy import S3Proxy
 
 HERE = Path(__file__).parent
@@ -64,6 +66,7 @@ class World:
         proxy: through which Airflow and its drivers reach the server.
         gates: the folder by which drivers are held.
         spark_conf: of what needs Spark.
+        livy: runs the drivers of `service`.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class World:
         proxy: S3Proxy,
         gates: Path,
         spark_conf: Mapping[str, str],
+        livy: Batches,
     ) -> None:
         self.home = home
         self.server = server
@@ -87,6 +91,7 @@ class World:
         self._paused = self._broken = False
         self._refuses_until = 0.0
         self._spark_conf = spark_conf
+        self._livy = livy
         self._lost = ""
         """Nonce of the server of the round's DAG that was struck, until another one has replaced it."""
         self._ports = ExitStack()
@@ -283,6 +288,22 @@ class World:
         other = entry.nonce != self._lost and entry.state is ServerState.UP
         return other or self.home.api.run_state(self.dag, self.run) in FINISHED
 
+    # The service that runs drivers.
+
+    def lose_service(self) -> None:
+        """Have the service refuse whatever it is asked, until the round is healed; somebody has asked before."""
+        self._livy.down = True
+        asked = len(self._livy.asked)
+        wait_until(lambda: len(self._livy.asked) > asked, REACH_S, "a question to the service", details=self._explain)
+
+    def cut_service(self, driver: psutil.Process) -> None:
+        """Kill a driver, and lose the answer to the next submission."""
+        submitted = self._livy.submitted
+        self._livy.cuts = True
+        kill_driver(driver)
+        wait_until(lambda: self._livy.submitted > submitted, REACH_S, "another driver", details=self._explain)
+        self._livy.cuts = False
+
     def end_servers(self) -> None:
         """Kill the servers of all jobs."""
         for dag in ON_SPARK:
@@ -368,6 +389,7 @@ class World:
             for process in _processes_of(self._lost):  # it goes on, and finds itself replaced
                 process.send_signal(signal.SIGCONT)
             self._lost = ""
+        self._livy.down = self._livy.cuts = False
         self._ports.close()
         for process in self._stopped:
             with suppress(psutil.NoSuchProcess):

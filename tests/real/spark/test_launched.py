@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +24,7 @@ from scripts.setup.java import ensure_java
 from tests.matrix import keyed_pipeline
 from tests.real.spark.pipeline import Pipeline
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.service_stand_ins import DONE, FAILED, LivyStandIn
+from tests.support.livy_batches import Batches
 
 pytestmark = [
     pytest.mark.spark,
@@ -37,55 +35,24 @@ pytestmark = [
 RUNS = [f"manual__200{n}-01-01T00:00:00+00:00" for n in (1, 2)]
 
 
-class Batches(LivyStandIn):
-    """A Livy whose batches are real."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(act=lambda _conf, _looks: DONE)
-        self.folder = folder
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def accept(self, body: dict[str, Any]) -> str:
-        driver = super().accept(body)
-        settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **small_conf(), **body["conf"]}
-        words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        program = Path(sys.executable).parent / "spark-submit"
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        with (self.folder / f"batch-{driver}.log").open("wb") as log:
-            self.processes[driver] = subprocess.Popen(
-                [
-                    *(program, "--master", "local[2]", "--name", body["name"]),
-                    *("--py-files", ",".join(body["pyFiles"]), *words, body["file"], *body.get("args", ())),
-                ],
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env={**environ, "JAVA_HOME": str(ensure_java()), "PYSPARK_PYTHON": sys.executable},
-                start_new_session=True,
-            )
-        return driver
-
-    def look(self, driver: str) -> str:
-        status = self.processes[driver].poll()
-        if status is not None and driver in self.drivers:
-            self.drivers[driver].state = FAILED if status else DONE
-        return self.drivers[driver].state
-
-    def kill(self, driver: str) -> None:
-        super().kill(driver)
-        if self.processes[driver].poll() is None:
-            os.killpg(self.processes[driver].pid, signal.SIGKILL)
-        self.processes[driver].wait()
+def spark_submit(body: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """Give the command and the environment of a batch."""
+    settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **small_conf(), **body["conf"]}
+    conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    words = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]", "--name", body["name"], *conf]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return [*words, "--py-files", ",".join(body["pyFiles"]), body["file"], *body.get("args", ())], {
+        **environ,
+        "JAVA_HOME": str(ensure_java()),
+        "PYSPARK_PYTHON": sys.executable,
+    }
 
 
 @pytest.fixture
 def livy(tmp_path: Path, connections: Callable[[str, str], None]) -> Iterator[Batches]:
-    it = Batches(tmp_path)
-    with it:
+    with Batches(tmp_path, spark_submit) as it:
         connections(*it.connection())
         yield it
-        for driver in list(it.drivers):
-            it.kill(driver)
 
 
 @pytest.mark.usefixtures("launcher_providers")

@@ -8,11 +8,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from airflow.providers.apache.livy.operators.livy import LivyOperator
 from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint import CheckpointConfig, Offsets
 from airflow_cairn.checkpoint.source import RunFacts
-from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, Pipelined, SparkEpochOperator
+from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, Pipelined, SparkEpochOperator, epoch_stage
 
 CONFIG = CheckpointConfig(retained=2, timeout=timedelta(minutes=10), tolerable_failed_checkpoints=5)
 STAGE: dict[str, Any] = {"application": __file__, "retries": 60, "retry_delay": timedelta(seconds=1)}
@@ -68,6 +69,15 @@ with DAG("overtaken", schedule=None, max_active_runs=2), group(places=2):
 
 with DAG("reading", schedule=None, max_active_runs=2), group(source=Offsets(next_offset)):
     SparkEpochOperator(task_id="one", **STAGE) >> SparkEpochOperator(task_id="two", **STAGE)
+
+with DAG("service", schedule=None, max_active_runs=1), group():
+    batch: dict[str, Any] = {
+        "file": STAGE["application"],
+        "retries": STAGE["retries"],
+        "retry_delay": STAGE["retry_delay"],
+    }
+    waits = epoch_stage(LivyOperator)(task_id="one", **batch)
+    waits >> epoch_stage(LivyOperator)(task_id="two", deferrable=True, **batch)
 
 with DAG("spark", schedule=None, max_active_runs=1), group():
     reader = SparkEpochOperator(task_id="first", application_args=[GATES], **SPARK)
