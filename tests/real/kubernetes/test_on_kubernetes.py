@@ -45,18 +45,22 @@ PAGE = ROOT / "docs" / "how-to" / "run-on-a-cluster.md"
 APPLICATION = ROOT / "tests" / "real" / "airflow" / "dags" / "applications" / "counting.py"
 BARE_PYTHON = Path(sys.executable).resolve()
 """Below the virtual environment: it has neither this project nor PySpark, which is in the image."""
+PROGRAM = APPLICATION.with_name("plain_counting.py")
 LOSES = """#!/bin/sh
-case "$*" in
-    *spark.test.fault=submission_lost*)
-        if mkdir "$CAIRN_TEST_GATES/lost" 2>/dev/null; then
+for word in "$@"; do
+    case "$word" in spark.test.fault=*) fault=${{word#*=}} ;; esac
+done
+case "$fault" in
+    *-submission_lost)
+        if mkdir "$CAIRN_TEST_GATES/$fault" 2>/dev/null; then
             "{real}" "$@" 2>&1 | while read -r line; do
                 case "$line" in *"Deployed Spark application"*) kill -9 $$ ;; esac
                 echo "$line"
             done
         fi
         ;;
-    *spark.test.fault=submission_cut*)
-        if mkdir "$CAIRN_TEST_GATES/cut" 2>/dev/null; then
+    *-submission_cut)
+        if mkdir "$CAIRN_TEST_GATES/$fault" 2>/dev/null; then
             "{real}" "$@"
             kill -9 $$
         fi
@@ -71,6 +75,11 @@ from airflow_cairn.hooks import kubernetes_pods
 kubernetes_pods.STUCK_S = 10.0
 """
 """What has tasks wait for an image for ten seconds, in airflow_local_settings.py."""
+
+
+def dag_of(way: str, fault: str) -> str:
+    """Name the DAG of a case."""
+    return f"{way}-{fault}"
 
 
 @dataclass
@@ -88,14 +97,17 @@ class Lab:
 
     @property
     def dag(self) -> str:
-        return f"{self.way}_{self.fault}"
+        return dag_of(self.way, self.fault)
+
+    @property
+    def name(self) -> str:
+        """What the names of the stage's resources begin with."""
+        return self.dag.replace("_", "-")
 
     @property
     def pods(self) -> list[Pod]:
         """All pods of this stage's drivers, in order."""
-        name = self.fault.replace("_", "-")
-        begin = f"submit-{name}-count-" if self.way == "submit" else f"count-{name}-"
-        return [pod for pod in self.kubelet.pods if pod.name.startswith(begin)]
+        return [pod for pod in self.kubelet.pods if pod.name.startswith(f"{self.name}-")]
 
     @property
     def living(self) -> list[Pod]:
@@ -117,6 +129,11 @@ class Lab:
         self.gates.wait_until_reached(self.dag, RUN, 1, POINT)
         (pod,) = self.living
         return pod
+
+    def rows(self) -> list[int]:
+        """Read what the newest checkpoint has counted."""
+        found = self.job.table("all") if self.way.endswith("program") else self.job.state("count", "seen")
+        return sorted(row["id"] for row in found)
 
     def log(self) -> str:
         folder = self.airflow.home / "logs" / f"dag_id={self.dag}" / f"run_id={RUN}"
@@ -147,10 +164,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         give_rights(api)
         airflow = made_airflow(root, server)
         with airflow:
-            for fault in FAULTS:
-                for way in ("submit", "operator"):
-                    airflow.api.wait_for_dag(f"{way}_{fault}")
-                    airflow.api.unpause(f"{way}_{fault}")
+            for way, fault in CASES:
+                airflow.api.wait_for_dag(dag_of(way, fault))
+                airflow.api.unpause(dag_of(way, fault))
             yield Lab(server, api, kubelet, airflow, Gates(root / "gates"), f"file://{root / 'storage'}")
 
 
@@ -187,7 +203,8 @@ def made_airflow(root: Path, server: KubernetesServer) -> AirflowHome:
         "CAIRN_TEST_GATES": str(root / "gates"),
         "CAIRN_TEST_UPLOADS": str(root / "uploads"),
         "CAIRN_TEST_APPLICATION": str(APPLICATION),
-        "CAIRN_TEST_FAULTS": ",".join(FAULTS),
+        "CAIRN_TEST_PROGRAM": str(PROGRAM),
+        "CAIRN_TEST_DAGS": ",".join(dag_of(way, fault) for way, fault in CASES),
         "CAIRN_TEST_SPARK_CONF": json.dumps(conf),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
             {"conn_type": "spark", "host": f"k8s://{server.url}", "extra": on_cluster}
@@ -234,7 +251,7 @@ def lose_node(lab: Lab) -> None:
 
 
 def lack_image(lab: Lab) -> None:
-    image = f"spark:{lab.way}-{lab.fault.replace('_', '-')}"
+    image = f"spark:{lab.name}"
     lab.kubelet.missing_images.append(image)
     try:
         lab.wait_for_log("ImagePullBackOff")
@@ -257,7 +274,7 @@ def take_api_away(lab: Lab) -> None:
 
 def kill_worker(lab: Lab) -> None:
     lab.the_driver()
-    lab.wait_for_log("is Running" if lab.way == "submit" else "was submitted")
+    lab.wait_for_log("was submitted" if lab.way == "operator" else "is Running")
     kill_task(lab)
     wait_until(lambda: len(lab.airflow.api.tries(lab.dag, RUN, TASK)) == 2, 300, "the retry")
     lab.wait_for_log("which an earlier try submitted")
@@ -266,7 +283,7 @@ def kill_worker(lab: Lab) -> None:
 
 def lose_submission(lab: Lab) -> None:
     """The client dies once its request was accepted, before it has said so."""
-    if lab.way == "operator":
+    if not lab.way.startswith("submit"):
         wait_until(lambda: accepted(lab), 300, "the application", interval=0.01)
         kill_task(lab)
     lab.wait_for_log("which an earlier try submitted")
@@ -275,15 +292,14 @@ def lose_submission(lab: Lab) -> None:
 
 
 def accepted(lab: Lab) -> bool:
-    begin = f"count-{lab.fault.replace('_', '-')}-"
-    return any(each["metadata"]["name"].startswith(begin) for each in applications(lab.api))
+    return any(each["metadata"]["name"].startswith(f"{lab.name}-") for each in applications(lab.api))
 
 
 def cut_submission(lab: Lab) -> None:
     """The client dies when it has made the pod, and not yet what the pod mounts."""
     lab.kubelet.pause()
     try:
-        (pod,) = wait_until(lambda: listed(lab, "submit-submission-cut-"), 300, "the pod", interval=0.01)
+        (pod,) = wait_until(lambda: listed(lab, f"{lab.name}-"), 300, "the pod", interval=0.01)
         mounted = next(each["configMap"]["name"] for each in pod["spec"]["volumes"] if "configMap" in each)
         path = f"{CORE}/namespaces/{NAMESPACE}/configmaps/{mounted}"
         wait_until(lambda: lab.api.get(path), 60, "the ConfigMap", interval=0.01)
@@ -304,6 +320,23 @@ def mark_failed(lab: Lab) -> None:
     path = f"/dags/{lab.dag}/dagRuns/{RUN}/taskInstances/{TASK}"
     lab.airflow.api.request("PATCH", path, json={"new_state": "failed"})
     wait_until(lambda: not lab.living, 120, "the driver to be ended", details=lab.log)
+
+
+def clear(lab: Lab) -> None:
+    """Its driver has written, and waits."""
+    pod = lab.the_driver()
+    if lab.way.startswith("deferred"):
+        lab.airflow.api.wait_for_task(lab.dag, RUN, TASK, states={"deferred"})
+    lab.airflow.api.clear(lab.dag, RUN, [TASK])
+    wait_until(lambda: not pod.lives(), 300, "the driver of the cleared task to be ended", details=lab.log)
+
+
+def kill_triggerer(lab: Lab) -> None:
+    lab.the_driver()
+    lab.airflow.api.wait_for_task(lab.dag, RUN, TASK, states={"deferred"})
+    lab.airflow.kill_component("triggerer")
+    lab.let_go()
+    lab.airflow.start_component("triggerer")
 
 
 def ended(lab: Lab, checkpoint: int) -> bool:
@@ -333,11 +366,20 @@ FAULTS: dict[str, Fault] = {
     "submission_lost": (lose_submission, COMPLETED, 1),
     "submission_cut": (cut_submission, AGAIN, 1),
     "marked_failed": (mark_failed, [], 1),
+    "cleared": (clear, AGAIN, 2),
+    "triggerer_killed": (kill_triggerer, COMPLETED, 1),
     "api_away": (take_api_away, COMPLETED, 1),
 }
 """What happens, how the checkpoints end, and how many pods a node took."""
-WAYS = ("submit", "operator")
-CASES = [(way, fault) for fault in FAULTS for way in WAYS if (way, fault) != ("operator", "submission_cut")]
+WAYS = {
+    "submit": set(FAULTS) - {"triggerer_killed"},
+    "operator": set(FAULTS) - {"triggerer_killed", "submission_cut"},
+    "deferred": {"none", "killed", "node_lost", "marked_failed", "cleared", "triggerer_killed", "api_away"},
+    "submit_program": {"none", "killed", "worker_killed", "submission_lost", "cleared"},
+    "deferred_program": {"none", "node_lost", "evicted", "marked_failed"},
+}
+"""How a stage is submitted, and what befalls it so. Programs have no `Epoch` block."""
+CASES = [(way, fault) for fault in FAULTS for way, faults in WAYS.items() if fault in faults]
 ALONE = "api_away"
 """What strikes all: it comes last."""
 
@@ -372,8 +414,7 @@ def check(lab: Lab) -> None:
     assert len(lab.pods) == made, lab.log()
     if outcomes:
         assert lab.job.outcomes() == outcomes
-        assert sorted(row["id"] for row in lab.job.state("count", "seen")) == [*range(1000, 1100)]
-        assert lab.job.value("count", "epochs") == 1
+        assert lab.rows() == [*range(1000, 1100)]
         assert lab.job.unreferenced() == []
     if lab.fault == "none":
         again(lab)
@@ -383,7 +424,7 @@ def again(lab: Lab) -> None:
     """A second epoch, on top of the first."""
     lab.airflow.api.trigger(lab.dag, "e2")
     lab.airflow.api.wait_for_run(lab.dag, "e2")
-    assert sorted(row["id"] for row in lab.job.state("count", "seen")) == [*range(1000, 1100), *range(2000, 2100)]
+    assert lab.rows() == [*range(1000, 1100), *range(2000, 2100)]
 
 
 def still_running(lab: Lab) -> list[str]:

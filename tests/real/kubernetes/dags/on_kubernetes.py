@@ -11,59 +11,73 @@ from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKu
 from airflow.sdk import DAG
 
 from airflow_cairn import CheckpointedTaskGroup, SparkEpochOperator, epoch_stage
+from airflow_cairn.operators import NewState, Publish, State
 
 NAMESPACE = "lake"
 CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
 GATES = os.environ["CAIRN_TEST_GATES"]
 APPLICATION = os.environ["CAIRN_TEST_APPLICATION"]
+PROGRAM = os.environ["CAIRN_TEST_PROGRAM"]
 RETRIES: dict[str, Any] = {"retries": 3, "retry_delay": timedelta(seconds=1)}
 
 
-def image_of(way: str, fault: str) -> str:
-    return f"spark:{way}-{fault.replace('_', '-')}"
+def arguments_of(way: str) -> list[Any]:
+    """Name the places of a program without a block, and where it waits."""
+    if not way.endswith("program"):
+        return [GATES]
+    gate = "{{ dag.dag_id }}/{{ run_id }}/{{ ti.try_number }}/written"
+    return [GATES, gate, State("seen", schema="id BIGINT"), NewState("seen"), Publish("all")]
 
 
-for fault in os.environ["CAIRN_TEST_FAULTS"].split(","):
+def submit(way: str, name: str, image: str) -> None:
+    """Make a stage by `spark-submit` in cluster mode."""
+    SparkEpochOperator(
+        task_id="count",
+        application=PROGRAM if way.endswith("program") else APPLICATION,
+        application_args=arguments_of(way),
+        track_driver_via_k8s_api=True,
+        conf={
+            **CONF,
+            "spark.kubernetes.container.image": image,
+            "spark.kubernetes.authenticate.driver.serviceAccountName": "spark",
+            "spark.kubernetes.file.upload.path": f"file://{os.environ['CAIRN_TEST_UPLOADS']}",
+            "spark.test.fault": name,
+        },
+        **RETRIES,
+    )
+
+
+def create_application(way: str, name: str, image: str) -> None:
+    """Make a stage of a SparkApplication."""
+    epoch_stage(SparkKubernetesOperator)(
+        task_id="count",
+        namespace=NAMESPACE,
+        deferrable=way.startswith("deferred"),
+        template_spec={
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "metadata": {"name": name.replace("_", "-")},
+            "spec": {
+                "type": "Python",
+                "mode": "cluster",
+                "sparkVersion": "4.3.0",
+                "image": image,
+                "mainApplicationFile": f"local://{PROGRAM if way.endswith('program') else APPLICATION}",
+                "arguments": arguments_of(way),
+                "sparkConf": CONF,
+                "driver": {"cores": 1, "memory": "512m", "serviceAccount": "spark"},
+                "executor": {"instances": 1, "cores": 1, "memory": "512m"},
+            },
+        },
+        **RETRIES,
+    )
+
+
+for dag_id in os.environ["CAIRN_TEST_DAGS"].split(","):
+    stage_way, _, _ = dag_id.partition("-")
     with (
-        DAG(f"submit_{fault}", schedule=None, max_active_runs=1),
+        DAG(dag_id, schedule=None, max_active_runs=1),
         CheckpointedTaskGroup("epoch", reads_window=False, storage=os.environ["CAIRN_TEST_STORAGE"]),
     ):
-        SparkEpochOperator(
-            task_id="count",
-            application=APPLICATION,
-            application_args=[GATES],
-            track_driver_via_k8s_api=True,
-            conf={
-                **CONF,
-                "spark.kubernetes.container.image": image_of("submit", fault),
-                "spark.kubernetes.authenticate.driver.serviceAccountName": "spark",
-                "spark.kubernetes.file.upload.path": f"file://{os.environ['CAIRN_TEST_UPLOADS']}",
-                "spark.test.fault": fault,
-            },
-            **RETRIES,
-        )
-    with (
-        DAG(f"operator_{fault}", schedule=None, max_active_runs=1),
-        CheckpointedTaskGroup("epoch", reads_window=False, storage=os.environ["CAIRN_TEST_STORAGE"]),
-    ):
-        epoch_stage(SparkKubernetesOperator)(
-            task_id="count",
-            namespace=NAMESPACE,
-            template_spec={
-                "apiVersion": "sparkoperator.k8s.io/v1beta2",
-                "kind": "SparkApplication",
-                "metadata": {"name": f"count-{fault.replace('_', '-')}"},
-                "spec": {
-                    "type": "Python",
-                    "mode": "cluster",
-                    "sparkVersion": "4.3.0",
-                    "image": image_of("operator", fault),
-                    "mainApplicationFile": f"local://{APPLICATION}",
-                    "arguments": [GATES],
-                    "sparkConf": CONF,
-                    "driver": {"cores": 1, "memory": "512m", "serviceAccount": "spark"},
-                    "executor": {"instances": 1, "cores": 1, "memory": "512m"},
-                },
-            },
-            **RETRIES,
-        )
+        make = submit if stage_way.startswith("submit") else create_application
+        make(stage_way, dag_id, f"spark:{dag_id.replace('_', '-')}")
