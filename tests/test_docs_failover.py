@@ -93,6 +93,8 @@ ON_KUBERNETES = {
     "the submission is accepted, and its client is killed before it has said so": "submission_lost",
     "`spark-submit` is killed between the pod and what the pod mounts": "submission_cut",
     "a person marks the task as failed": "marked_failed",
+    "a person clears the task while its driver runs": "cleared",
+    "the triggerer dies while a deferred stage waits": "triggerer_killed",
 }
 """The faults of the table on Kubernetes, as `tests/real/kubernetes` calls them; there is one more without a fault."""
 
