@@ -43,6 +43,8 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.s
         }
         for name, value in {**settings, **more}.items():
             monkeypatch.setenv(f"AIRFLOW__KUBERNETES_EXECUTOR__{name.upper()}", value)
+        # Another test's, which a client of the provider's has left as the process's default.
+        monkeypatch.setattr(import_module("kubernetes.client").Configuration, "_default", None)
         real = import_module("airflow.providers.cncf.kubernetes.kube_client")
         monkeypatch.setattr(provider, "kube_client", real, raising=False)
         monkeypatch.setattr(kubernetes_pods, "ANSWER_S", 0.1)
