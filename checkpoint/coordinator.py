@@ -15,12 +15,12 @@ from typing import TypeVar
 
 from ..storage.clock import Runtime, system_runtime
 from ..storage.port import ObjectStore
-from .acts import acknowledgements, opening, settle
+from .acts import acknowledgements, opening, overdue
 from .acts.acknowledgements import ExecutionReports
 from .acts.claims import ClaimRequest, Claims, Drivers
+from .acts.completion import Completion
 from .acts.failover import Failover, FailureReport
 from .acts.interventions import Ownership, Rewinding
-from .acts.progress import CheckpointProgress
 from .acts.trigger import EpochTriggering, TriggerRight
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
 from .cleanup.cleaner import Cleaner
@@ -91,12 +91,12 @@ class Coordinator(UseCase):
         self.over = reports.over
         self.completed_with = reports.completed_with
 
-        looks = CheckpointProgress(opened)
-        self.progress = looks.progress
-        self.go_on = looks.go_on
-        self.complete = looks.complete
-        self.complete_if_last = looks.complete_if_last
-        self.abort = looks.abort
+        completion = Completion(opened)
+        self.progress = completion.progress
+        self.go_on = completion.go_on
+        self.complete = completion.complete
+        self.complete_if_last = completion.complete_if_last
+        self.abort = completion.abort
         cleaner = Cleaner(opened)
         self.clean = cleaner.clean
         self.leftovers = cleaner.leftovers
@@ -273,7 +273,7 @@ class Coordinator(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            paused = transitions.pause(settle.settle(self.files, head, now_ms), now_ms)
+            paused = transitions.pause(overdue.end_overdue(self.files, head, now_ms), now_ms)
             return Decision(None, changed(head, paused))
 
         self._heads.ensure()
@@ -287,7 +287,7 @@ class Coordinator(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = settle.settle(self.files, head, now_ms)
+            settled = overdue.end_overdue(self.files, head, now_ms)
             return Decision(None, changed(head, transitions.unpause(settled)))
 
         self._heads.update(decide)
@@ -302,7 +302,7 @@ class Coordinator(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = settle.settle(self.files, head, now_ms)
+            settled = overdue.end_overdue(self.files, head, now_ms)
             after = replace(settled, stopped=None)
             after = transitions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
             after = transitions.done_by(actor, InterventionKind.RESUME, settled, after, now_ms)
@@ -321,7 +321,7 @@ class Coordinator(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = settle.settle(self.files, head, now_ms)
+            settled = overdue.end_overdue(self.files, head, now_ms)
             suspended = transitions.suspend_pending(settled, "the job is being restored", now_ms)
             return Decision(None, changed(head, suspended))
 

@@ -20,7 +20,7 @@ from ..rules.history import EpochEnded, EpochPending
 from ..store import acks, completed_epochs, metadata_file
 from ..store.head_store import Decision, UseCase, changed
 from ..store.job_files import JobFiles
-from . import carry_over, settle
+from . import carry_over, overdue
 from .carry_over import BegunExecution
 
 log = logging.getLogger("airflow_cairn")
@@ -223,7 +223,7 @@ class ExecutionReports(UseCase):
         return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms, overtaken=late)
 
     def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
-        settled = settle.settle(self._files, head, now_ms)
+        settled = overdue.end_overdue(self._files, head, now_ms)
         place = completed_epochs.where_is(self._files, settled, ack.epoch)
         if isinstance(place, EpochPending):
             if _started_by(place.entry, ack):

@@ -31,10 +31,10 @@ from ..store import acks, completed_epochs
 from ..store.attempt_documents import execution_of
 from ..store.head_store import Decision, UseCase, changed
 from ..store.job_files import JobFiles
-from . import carry_over, settle
+from . import barrier, carry_over, finalize, overdue
+from .barrier import BARRIER
 from .carry_over import CarryOver
 from .opening import Opener, Opening
-from .settle import BARRIER
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class _Failing:
     """An attempt in which a stage has failed, with the executions that the next one would take over."""
 
     head: Head
-    """The head after `settle`."""
+    """The head after `end_overdue`."""
     now_ms: int
     entry: PendingEntry
     document: PendingDocument
@@ -172,7 +172,7 @@ class Failover(UseCase):
         return replace(answer, restarted=(*answer.restarted, *late))
 
     def _decide(self, report: FailureReport, token: str, head: Head, now_ms: int) -> Decision[FailAnswer]:
-        settled = settle.settle(self._files, head, now_ms)
+        settled = overdue.end_overdue(self._files, head, now_ms)
         place = completed_epochs.where_is(self._files, settled, report.epoch)
         if not isinstance(place, EpochPending):
             return Decision(_not_pending(place, report), changed(head, settled))
@@ -213,7 +213,7 @@ class Failover(UseCase):
     def _open_next(self, failing: _Failing, verdict: Restart) -> Decision[FailAnswer]:
         head, now_ms, entry, document = failing.head, failing.now_ms, failing.entry, failing.document
         done = len(failing.carried.acknowledged)
-        others = settle.describe_cancelled(settle.barrier_causes(self._files, document.executions, failing.others))
+        others = barrier.describe(barrier.causes(self._files, document.executions, failing.others))
         replaced = Ending(Reason.JOB_FAILOVER_REGION, failing.cause, acks=done, others=others)
         opening = Opening(
             epoch=entry.epoch,
@@ -292,7 +292,7 @@ def give_up(
         detail=one_line(detail),
     )
     files.create(layout.failure(execution.home, stage, execution.token), mark)
-    seen = settle.look(files, entry, document)
+    seen = finalize.reports_of(files, entry, document)
     failed = affected(document.stages, seen.given_up - seen.acknowledged)
     if not partial_completion.may_fail(head, document, failed):
         return None

@@ -24,7 +24,7 @@ from ..rules.rewinds import Rewound, planned, rewound
 from ..rules.transitions import done_by
 from ..store import verification
 from ..store.head_store import Decision, UseCase, changed
-from . import settle
+from . import overdue
 
 
 class Rewinding(UseCase):
@@ -38,7 +38,7 @@ class Rewinding(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[Rewound]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             return Decision(planned(settled, to), changed(head, settled))
 
         return self._heads.update(decide)[1]
@@ -68,7 +68,7 @@ class Rewinding(UseCase):
             if sent is not None and sent[0] in head.rewinds:
                 # Only the answer of the swap was lost. Epochs may have completed since, which must not be undone.
                 return Decision(sent[1])
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             found = planned(settled, to)
             if agreed is not None and found != agreed:
                 raise RefusedError(

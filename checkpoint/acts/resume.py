@@ -22,7 +22,7 @@ from ..rules.failures import Exhausted
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..store import completed_epochs
 from ..store.head_store import Decision, UseCase, changed
-from . import carry_over, failover, settle
+from . import carry_over, failover, overdue
 from .opening import Opener, Opening, cause_of
 
 
@@ -72,7 +72,7 @@ class Resumption(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | Failed | Queued | TriggerFirst | None]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             place = completed_epochs.where_is(self._files, settled, epoch)
             if isinstance(place, EpochPending):
                 return Decision(None)
@@ -147,7 +147,7 @@ class Resumption(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[Resumed]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             place = completed_epochs.where_is(self._files, settled, epoch)
             if isinstance(place, EpochPending | EpochCompleted):
                 return Decision(Resumed.PENDING, changed(head, settled))

@@ -29,7 +29,7 @@ from ..rules.transitions import Ending
 from ..sources.placement import Placement
 from ..store import completed_epochs
 from ..store.head_store import Decision, UseCase, changed
-from . import carry_over, opening, settle
+from . import carry_over, opening, overdue
 from .opening import Opener, Opening, cause_of
 
 log = logging.getLogger("airflow_cairn")
@@ -98,7 +98,7 @@ class EpochTriggering(UseCase):
     def _answer(self, call: _Call, head: Head, now_ms: int) -> Decision[TriggerAnswer]:
         request = call.request
         mirrors.check_runs_here(head, self._files.store.uri)
-        settled = settle.settle(self._files, take_ownership(head, request.owner), now_ms)
+        settled = overdue.end_overdue(self._files, take_ownership(head, request.owner), now_ms)
         place = self._where_is(settled, request)
         if isinstance(place, EpochCompleted):
             return Decision(place, changed(head, settled))

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from ...storage.errors import CairnError, GoneError
-from ..acts import settle
+from ..acts import overdue
 from ..documents import codec, layout
 from ..documents.attempt import HookAnswer, HookAnswersDocument, HooksRef, PendingDocument, RestorePointer
 from ..documents.entries import PendingEntry
@@ -249,7 +249,7 @@ class HookAnswers(UseCase):
         """Give the head in which the checkpoint is pending, and when it was triggered, in milliseconds."""
 
         def decide(head: Head, now_ms: int) -> Decision[PendingEntry | None]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             return Decision(settled.pending_by_id(document.checkpoint), changed(head, settled))
 
         head, entry = self._heads.update(decide)
@@ -266,7 +266,7 @@ class HookAnswers(UseCase):
         """Abort the checkpoint, and keep later attempts from taking over its answers, even another process's."""
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             entry = settled.pending_by_id(document.checkpoint)
             if entry is None:
                 return Decision(None, changed(head, settled))

@@ -88,7 +88,7 @@ class Assembled:
 def expire_one(head: Head, entry: PendingEntry, now_ms: int, *, acks: int = 0, rejected: tuple[str, ...] = ()) -> Head:
     """Abort a checkpoint whose timeout has run out (semantics D2); see `abort`.
 
-    Only `acts.settle` calls this, because it knows that the checkpoint is not complete.
+    Only `acts.overdue` calls this, because it knows that the checkpoint is not complete.
     """
     after = (entry.expires_at_ms - entry.triggered_at_ms) // 1000
     detail = f"not complete after {after} s"

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
-from ..acts import settle
+from ..acts import overdue
 from ..answers import FilesProgress
 from ..documents import layout
 from ..documents.attempt import DocumentRef, window_text
@@ -58,7 +58,7 @@ class Importing(UseCase):
         origin, end = _origin(folder, found), found.end
 
         def decide(head: Head, now_ms: int) -> Decision[StartPlan]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             gives_up = given_up(settled, self._back_to(settled, origin))
             record = _standing(settled, lambda each: each.sha256 == origin.sha256)
             plan = StartPlan(origin, end.files, end.size_bytes, record.checkpoint if record else None, gives_up)
@@ -198,7 +198,7 @@ class Importing(UseCase):
             record = _standing(head, lambda each: each.sha256 == origin.sha256)
             if record is not None and not options.again:
                 return Decision(*_told(head, record, options))
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             self._check_agreed(settled, origin, options, agreed)
             standing = settled.importing
             if standing is not None and standing.origin.sha256 == origin.sha256:
@@ -227,7 +227,7 @@ class Importing(UseCase):
                     job=self._files.job,
                     savepoint=opened.origin.uri,
                 )
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             gave_up = self._check_agreed(settled, opened.origin, options, agreed)
             checkpoint = _id_for(settled, opened)
             record = ImportRecord(

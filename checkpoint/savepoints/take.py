@@ -17,7 +17,7 @@ from datetime import timedelta
 from ...storage.errors import CairnError, GoneError, StorageError
 from ...storage.names import parse_storage_uri, same_place
 from ...storage.records import dataclass
-from ..acts import settle
+from ..acts import overdue
 from ..documents import layout
 from ..documents.attempt import RestorePointer
 from ..documents.entries import SavepointEntry, Stopped
@@ -137,7 +137,7 @@ class Savepoints(UseCase):
         target = self._target(request)
 
         def look(head: Head, now_ms: int) -> None:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             known = settled.savepoint_by_request(request.request)
             if known is not None and not (known.status is Status.FAILED and request.renew):
                 self._same_target(known, request, target)
@@ -190,7 +190,7 @@ class Savepoints(UseCase):
         """Settle expired checkpoints, and give the head after that."""
 
         def decide(head: Head, now_ms: int) -> Decision[Head]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             return Decision(settled, changed(head, settled))
 
         return self._heads.update(decide)[1]
@@ -220,7 +220,7 @@ class Savepoints(UseCase):
         folder.claim()
 
         def decide(head: Head, now_ms: int) -> Decision[SavepointEntry | None]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             known = settled.savepoint_by_request(request.request)
             if known is not None and (entry is None or known.id != entry.id):
                 return Decision(self._same_target(known, request, target), changed(head, settled))
@@ -417,7 +417,7 @@ class Savepoints(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             waited = settled.stops_after(epoch)
             after = history.refuse_savepoints(settled, epoch, Reason.JOB_FAILURE, detail, now_ms)
             return Decision(waited and not after.stops_after(epoch), changed(head, after))

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_cairn.checkpoint import CheckpointConfig, NoRestart, RegionalCheckpoints
-from airflow_cairn.checkpoint.acts.progress import CheckpointProgress
+from airflow_cairn.checkpoint.acts.completion import Completion
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner, CleanReport
 from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.documents.layout import epoch_name
@@ -292,11 +292,11 @@ def test_poke(job: Job) -> None:
 def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault cannot be caused on local files."""
 
-    def away(self: CheckpointProgress, epoch: str, state_of: object) -> None:
+    def away(self: Completion, epoch: str, state_of: object) -> None:
         raise UnavailableError("the store did not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(CheckpointProgress, "go_on", away)
+        patched.setattr(Completion, "go_on", away)
         assert not sensor(job).poke(at())
         with pytest.raises(TaskDeferred):
             sensor(job).execute(at())

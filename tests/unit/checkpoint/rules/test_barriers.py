@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from airflow_cairn.checkpoint.acts.settle import root_cause
 from airflow_cairn.checkpoint.answers import Cancelled, Failed, Ready, StageAcknowledged, Submit, Waiting
 from airflow_cairn.checkpoint.documents.attempt import Execution, Slice, StageSpec
 from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidStateError
@@ -85,11 +84,6 @@ def test_the_next_attempt_runs_both_anew(world: World) -> None:  # semantics B4,
     assert isinstance(world.coordinator().begin("b", "report", world.new_claimant()), Submit)
     world.run_epoch("b")
     world.audit("a", "b")
-
-
-def test_a_cause_is_asked_for_only_where_one_declined(world: World) -> None:
-    with pytest.raises(ValueError, match="no stage has declined"):
-        root_cause(world.files, {}, ())
 
 
 def test_a_stage_reads_slice_and_upstreams_of_its_epoch(world: World) -> None:  # semantics B1

@@ -19,7 +19,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
 from airflow_cairn.checkpoint import CheckpointConfig, FileSource, Offsets, Source, TriggerRequest
-from airflow_cairn.checkpoint.acts.progress import CheckpointProgress
+from airflow_cairn.checkpoint.acts.completion import Completion
 from airflow_cairn.checkpoint.answers import Ready
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
@@ -219,10 +219,10 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
 ) -> None:
     """The fault cannot be caused on local files: the store is away for that one moment."""
 
-    def away(self: CheckpointProgress, epoch: str, stage: str) -> None:
+    def away(self: Completion, epoch: str, stage: str) -> None:
         raise UnavailableError("the store did not answer")
 
-    monkeypatch.setattr(CheckpointProgress, "complete_if_last", away)
+    monkeypatch.setattr(Completion, "complete_if_last", away)
     job.trigger(RUN)
     assert stage(job).execute(context(Ti(run_id=RUN))) is not None
     assert "The checkpoint is left to the task that waits for it: the store did not answer" in said.text

@@ -25,7 +25,7 @@ from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
 from ..store.head_store import Decision, UseCase, changed
-from . import carry_over, failover, settle
+from . import barrier, carry_over, failover, finalize, overdue
 from .resume import Resumed, Resumption
 
 NO_ATTEMPT = (
@@ -46,7 +46,7 @@ class _NotCompleted:
     why: str
 
 
-class CheckpointProgress(UseCase):
+class Completion(UseCase):
     """Completes and aborts the checkpoints of one job."""
 
     @cached_property
@@ -68,14 +68,14 @@ class CheckpointProgress(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[Progress]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             place = completed_epochs.where_is(self._files, settled, epoch)
             if not isinstance(place, EpochPending):
                 return Decision(_ended(settled, place), changed(head, settled))
             entry = place.entry
             document = self._documents.of(entry)
             executions = document.executions
-            seen = settle.look(self._files, entry, document)
+            seen = finalize.reports_of(self._files, entry, document)
             done = seen.acknowledged
             missing = tuple(sorted(executions.keys() - done))
             declined: frozenset[str] = frozenset()
@@ -83,15 +83,15 @@ class CheckpointProgress(UseCase):
             if missing and document.limits.leave_out is None:
                 declined = acks.marked(self._files, executions, "declines") - done
             if declined:
-                root, *others = settle.barrier_causes(self._files, executions, declined)
-                (detail,) = settle.describe_cancelled([root])
+                root, *others = barrier.causes(self._files, executions, declined)
+                (detail,) = barrier.describe([root])
                 # The job's limit may allow a next attempt, but no task would run the stage in it (F4, D5).
                 for_good = bool(failover.incurable_stages(self._files, document, declined))
                 ending = Ending(
                     root[1],
                     f"{failover.NO_CURE}: {detail}" if for_good else detail,
                     acks=len(done),
-                    others=settle.describe_cancelled(others),
+                    others=barrier.describe(others),
                     for_good=for_good,
                 )
                 aborted = transitions.abort(settled, entry, ending, now_ms)
@@ -144,7 +144,7 @@ class CheckpointProgress(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             entry = settled.pending_by_id(checkpoint)
             if entry is None:
                 return Decision(result=False, head=changed(head, settled))
@@ -169,14 +169,14 @@ class CheckpointProgress(UseCase):
 
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | _NotCompleted]:
             nonlocal epoch
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             entry = settled.pending_by_id(checkpoint)
             if entry is None:
                 # An expiry that this call finds is stored even though the call then fails (D2).
                 return Decision(self._outcome(settled, checkpoint, epoch), changed(head, settled))
             epoch = entry.epoch
             document = self._documents.readable(entry)
-            finished = settle.complete(self._files, settled, entry, now_ms, document, self._job.known)
+            finished = finalize.complete(self._files, settled, entry, now_ms, document, self._job.known)
             ended = finished.ended_by_id(checkpoint)
             assert ended is not None
             return Decision(_answer(ended), finished)
@@ -211,7 +211,7 @@ class CheckpointProgress(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[int | None]:
-            settled = settle.settle(self._files, head, now_ms)
+            settled = overdue.end_overdue(self._files, head, now_ms)
             place = completed_epochs.where_is(self._files, settled, epoch)
             if not isinstance(place, EpochPending):
                 completed = place.checkpoint if isinstance(place, EpochCompleted) else None
@@ -222,7 +222,7 @@ class CheckpointProgress(UseCase):
             if found is None:
                 return Decision(None, changed(head, settled))
             try:
-                finished = settle.complete(self._files, settled, entry, now_ms, document, self._job.known, found)
+                finished = finalize.complete(self._files, settled, entry, now_ms, document, self._job.known, found)
             except CheckpointNotReadyError:
                 return Decision(None, changed(head, settled))
             ended = finished.ended_by_id(entry.id)
@@ -256,7 +256,7 @@ class CheckpointProgress(UseCase):
         others = document.executions.keys() - read - {stage}
         found: dict[str, AckDocument] = {}
         if limits.at_least_once or limits.leave_out is not None or len(others) > ASKED_BY_NAME:
-            if not settle.look(self._files, entry, document).acknowledged >= document.executions.keys():
+            if not finalize.reports_of(self._files, entry, document).acknowledged >= document.executions.keys():
                 return None
         else:
             for uid in sorted(others):
