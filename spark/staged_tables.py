@@ -60,7 +60,7 @@ _LONGEST = 1024
 """Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
 _UPSERT_BYTES = 128 << 20
 """Most bytes of Parquet of one upsert: the task that commits it may hold the rows in memory."""
-_SHARE = 0.5
+_SHARE = 0.2
 """Of the room for committables: where a manifest would fill more of it, it is a file."""
 _MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -300,7 +300,7 @@ class OpenDelta:
         if oldest is None:
             return 0
         if self.no_way_back:
-            raise OvertakenError(self.no_way_back)
+            raise OvertakenError(self.no_way_back, by_hand="set delta.appendOnly to false before")
         about = CommitProperties(
             custom_metadata={_JOB: undone.owner, _RESTORED: str(oldest - 1)},
             max_commit_retries=0,

@@ -307,7 +307,7 @@ class OpenIceberg:
             elif about is None or about.operation.value != "replace":
                 others.append(_named(snapshot))
             number = snapshot.parent_snapshot_id
-            if number is None and not _is_first(snapshot):  # an expiry takes the parent's name away, too
+            if number is None and snapshot.sequence_number != 1:  # an expiry takes the parent's name away, too
                 return self._above_gap(undone, oldest, seen)
         return oldest, len(seen)
 
@@ -323,7 +323,9 @@ class OpenIceberg:
             older = f"checkpoint {max(below)}" if below else f"commits that are older than {REMEMBERED} others"
             raise OvertakenError(f"a snapshot between now and {older} has expired")
         if oldest is not None and metadata.snapshot_by_id(oldest.parent_snapshot_id or -1) is None:
-            raise OvertakenError("the snapshot before has expired")
+            untold = "nobody can tell whether it is the table's first, as format version 1 numbers no snapshots"
+            why = "the snapshot before has expired" if oldest.sequence_number else untold
+            raise OvertakenError(f"of checkpoint {seen[oldest.snapshot_id]}, {why}")
         return oldest, len(seen)
 
     def _added(self, change: Change) -> list[Any]:
@@ -447,17 +449,9 @@ def _add(transaction: Any, files: Sequence[Any], about: Mapping[str, str]) -> No
     if metadata.name_mapping() is None:  # files have no ids of columns
         mapping = metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({"schema.name-mapping.default": mapping})
-    with transaction.update_snapshot(snapshot_properties=about).fast_append() as snapshot:
+    with transaction._append_snapshot_producer(dict(about)) as snapshot:  # merges manifests where the table says so
         for each in files:
             snapshot.append_data_file(each)
-
-
-def _is_first(snapshot: Any) -> bool:
-    """Tell whether nothing came before a snapshot that names no parent, or no row; version 1 has no numbers."""
-    about = snapshot.summary
-    if snapshot.sequence_number == 1 or about is None or not about["total-records"]:
-        return bool(snapshot.sequence_number == 1)
-    return int(about["total-records"]) == int(about["added-records"] or 0) - int(about["deleted-records"] or 0)
 
 
 def _named(snapshot: Any) -> str:

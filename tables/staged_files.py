@@ -53,8 +53,9 @@ class StagedFiles:
             except FileNotFoundError:
                 return None  # another process has committed, and deletes
         if staged_tables.digest(text) != staged.sha256:
+            way_out = "Restore the checkpoint's metadata from a copy" if staged.manifest else "Put the file back"
             raise DamagedError(
-                "a manifest of staged rows was altered after the stage acknowledged. Put the file back",
+                f"a manifest of staged rows was altered after the stage acknowledged. {way_out}",
                 code="staged_rows",
                 file=where,
             )
