@@ -146,7 +146,8 @@ def test_added_rows_are_taken_back(place: Postgres) -> None:  # semantics R5
     for _ in range(2):
         place.sink.rewound(RewindNotice("flights", "s3://lake/cairn", 2, 5))
         assert place.rows() == [2, 4, 7, 20, 40]
-        shown = "SELECT checkpoint FROM \"the.shop\".cairn_commits WHERE sink ~ '^flights\\.[0-9a-f]{8}\\.orders$' ORDER BY xact DESC"
+        its_own = r"sink ~ '^flights\.[0-9a-f]{8}\.orders$'"
+        shown = f'SELECT checkpoint FROM "the.shop".cairn_commits WHERE {its_own} ORDER BY xact DESC'
         assert place.run(f"{shown} LIMIT 1") == [(2,)]
     place.sink.notify_checkpoint_complete(told[-1])
     place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(6), "t6", 6, 60), checkpoint=6))
