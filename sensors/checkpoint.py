@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, TaskInstanceState, timezone
@@ -16,7 +15,6 @@ from airflow.sdk.exceptions import (
     AirflowSensorTimeout,
     AirflowSkipException,
 )
-from airflow.triggers.base import StartTriggerArgs
 
 from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.documents import layout
@@ -28,7 +26,6 @@ from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import ForbiddenError, UnavailableError
 from ..storage.names import check_storage_uri
 from ..storage.port import ObjectStore
-from ..tasks import completion
 from ..tasks.clearing import Where
 from ..tasks.dag_runs import start_unless_paused, state_of_run
 from ..tasks.extensions import notify_listeners_best_effort, tell_listeners
@@ -44,7 +41,7 @@ from ..tasks.stage_states import (
     states_of,
     was_skipped,
 )
-from ..triggers.checkpoint import CheckpointTrigger, FirstLook, asks_for_clear, describe, goes_on, is_paused
+from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
 from ..triggers.polling import why_failed
 from . import asset_events, outcome
 from .outcome import RunsAgain
@@ -70,11 +67,10 @@ class CheckpointSensor(BaseSensorOperator):
     The checkpoint completes as soon as a task sees the last acknowledgement: the task of that stage, the trigger, or
     this task, whichever is first (semantics D3). This task notifies listeners and deletes old files.
 
-    Deferrable by default: the task waits in the triggerer and takes no worker slot. It begins there, too, and takes no
-    worker at all where the checkpoint is complete and nobody has to be told: no listeners, no outlets, no lineage. With
-    `deferrable=False` the sensor's `mode` decides, `poke` or `reschedule`. If the storage cannot be reached, the sensor
-    asks again until `timeout`; if it refuses the credentials, for five minutes. The task fails with the reason if the
-    checkpoint was declined, expired or aborted and no other attempt is open. As long as
+    Deferrable by default: the task waits in the triggerer and takes no worker slot. With `deferrable=False` the
+    sensor's `mode` decides, `poke` or `reschedule`. If the storage cannot be reached, the sensor asks again until
+    `timeout`; if it refuses the credentials, for five minutes. The task fails with the reason if the checkpoint was
+    declined, expired or aborted and no other attempt is open. As long as
     `CheckpointConfig.tolerable_failed_checkpoints` allows the failure, the sensor opens the epoch's next attempt
     instead, which takes over the results that have not failed, and goes on waiting. Above the limit the job has failed,
     and Airflow does not retry the task (semantics D5).
@@ -169,28 +165,6 @@ class CheckpointSensor(BaseSensorOperator):
         self._where_of = where_of
         self._airflow_api_conn_id = airflow_api_conn_id
 
-    @property
-    def start_from_trigger(self) -> bool:  # type: ignore[override]
-        """Have Airflow start the task by a `FirstLook`, which ends it if it has nothing to do but to clean up.
-
-        A trigger has no outlets, sends no lineage, fills in no template, and calls nothing of the author's.
-        """
-        if not vars(self).get("deferrable"):  # Airflow asks before this class's own part of the task is made, too
-            return False
-        authors = (self._pre_execute_hook, self._post_execute_hook, self.on_execute_callback)
-        more = (*authors, self.listeners, self.outlets, find_spec("airflow.providers.openlineage"))
-        is_plain = type(self) is CheckpointSensor and self.do_xcom_push and "{{" not in f"{self.storage}{self.job}"
-        return is_plain and not any(more)
-
-    @property
-    def start_trigger_args(self) -> StartTriggerArgs | None:  # type: ignore[override]
-        """The trigger by which Airflow starts the task."""
-        if not self.start_from_trigger:
-            return None
-        look = FirstLook(str(self.storage), str(self.job), self.aws_conn_id, self._airflow_api_conn_id)
-        kind, arguments = look.serialize()
-        return StartTriggerArgs(kind, "execute_after_look", arguments)
-
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait until the checkpoint has completed, and complete it if necessary.
 
@@ -220,10 +194,6 @@ class CheckpointSensor(BaseSensorOperator):
         with outcome.skipping_as_told(self):
             result = self._result(rendered_settings(self), context)
         return PokeReturnValue(is_done=result is not None, xcom_value=result)
-
-    def execute_after_look(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - see `FirstLook`
-        """Begin on a worker, after a first look in the triggerer; see `execute`."""
-        return self.execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any], deadline: str) -> dict[str, Any]:
         """Go on after the trigger has seen the end of the wait.
@@ -429,16 +399,19 @@ class CheckpointSensor(BaseSensorOperator):
                 "Not skipped, because tasks after this one need the checkpoint: %s",
                 already_completed(coordinator, settings.storage, completed),
             )
-        result = completion.result_of(coordinator, completed, ti.run_id)
+        result = outcome.result_of(coordinator, completed, ti.run_id)
         try:
             tell_listeners(coordinator, self.listeners)
         except CallbackError as error:
             self._note(coordinator, ti, notes.owed(completed.checkpoint, error))
             raise
         finally:
-            completion.clean(coordinator)
-        self._ended_with = (coordinator, coordinator.known_head().ended_by_id(completed.checkpoint))
-        notes.write_completed(coordinator, completed.checkpoint, self._airflow_api_conn_id, ti.dag_id, str(ti.run_id))
+            outcome.clean(coordinator)
+        head = coordinator.known_head()
+        entry, latest = head.ended_by_id(completed.checkpoint), head.latest_completed()
+        self._ended_with = (coordinator, entry)
+        if entry is not None:
+            self._note(coordinator, ti, notes.completed(entry, latest.read.gaps if latest else ()))
 
         def opened(uri: str) -> ObjectStore:
             return CheckpointStorageHook(uri, settings.aws_conn_id).open_store()

@@ -10,17 +10,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from airflow.sdk.execution_time.xcom import XCom
-from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
-from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
-from ..checkpoint.documents import layout
+from ..checkpoint.answers import Failed, Progress, Ready, Waiting
 from ..checkpoint.errors import CheckpointFailedError
 from ..checkpoint.reasons import cause_first
 from ..checkpoint.views.wording import some
-from ..tasks import completion
-from ..tasks.reports import notes
-from ..tasks.reports.links import CheckpointLink
 from .polling import PollingTrigger
 
 if TYPE_CHECKING:
@@ -147,63 +142,6 @@ class CheckpointTrigger(PollingTrigger):
                 coordinator.complete(progress.checkpoint)
             progress = coordinator.go_on(self.epoch)
         return progress
-
-
-class FirstLook(PollingTrigger):
-    """Ends the task that waits for a checkpoint, without a worker, if nothing of it is left but to clean up.
-
-    Airflow starts this trigger in the task's place. It looks once. If the checkpoint is complete, no listener has to
-    be told and no savepoint made, it cleans up as the task would, and the task is a success. Any other answer, also an
-    error, starts the task on a worker, which looks again. Two triggerers at once, or one that dies before Airflow has
-    its event, do no harm: what a look does may be done again.
-
-    Args:
-        storage: storage URI.
-        job: the job's name.
-        aws_conn_id: Airflow connection of type `aws`; None: boto3's own chain.
-        airflow_api_conn_id: the connection to Airflow's API, for the run's note; None: there is none.
-        poll_interval: has no effect.
-    """
-
-    def __init__(
-        self,
-        storage: str,
-        job: str,
-        aws_conn_id: str | None = None,
-        airflow_api_conn_id: str | None = None,
-        poll_interval: float = 5.0,
-    ) -> None:
-        super().__init__(storage, job, aws_conn_id, poll_interval)
-        self.airflow_api_conn_id = airflow_api_conn_id
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the arguments with which another triggerer looks."""
-        more = {"airflow_api_conn_id": self.airflow_api_conn_id}
-        return "airflow_cairn.triggers.checkpoint.FirstLook", {**self.arguments(), **more}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look once; yields the task's success, or an event that starts it on a worker."""
-        is_finished = await self.look(self._finish)
-        yield TaskSuccessEvent() if is_finished is True else TriggerEvent({"status": AGAIN})
-
-    def _finish(self, coordinator: Coordinator) -> bool:
-        """Clean up, and keep the task's result and link; False if the task has more to do."""
-        ti = self.task_instance
-        assert ti is not None
-        run_id = str(ti.run_id)
-        progress = coordinator.progress(layout.epoch_name(run_id))
-        if not isinstance(progress, EpochCompleted):
-            return False
-        if coordinator.known_head().notices or coordinator.savepoints_to_go_on_with():
-            return False
-        result = completion.result_of(coordinator, progress, run_id)
-        completion.clean(coordinator)
-        notes.write_completed(coordinator, progress.checkpoint, self.airflow_api_conn_id, ti.dag_id, run_id)
-        link = CheckpointLink()
-        for key, value in (("return_value", result), (link.xcom_key, link.get_link(ti_key=ti))):
-            # Airflow stores the XComs of a `TaskSuccessEvent` as texts.
-            XCom.set(key, value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=run_id)
-        return True
 
 
 def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:

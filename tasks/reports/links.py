@@ -116,7 +116,7 @@ class CheckpointLink(BaseOperatorLink):
         """The XCom key under which Airflow keeps the address."""
         return "_cairn_checkpoint_link"
 
-    def get_link(self, operator: BaseOperator | None = None, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow calls it so
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow calls it so
         """Return the address of the tab *Checkpoints* of the same run."""
         base = conf.get("api", "base_url", fallback="/").rstrip("/")
         dag, run = (quote(part, safe="") for part in (ti_key.dag_id, ti_key.run_id))

@@ -21,7 +21,6 @@ from ...hooks.airflow_api import AirflowApiHook
 from ...hooks.clear_body import MAX_NOTE, TaskRef
 
 if TYPE_CHECKING:
-    from ...checkpoint import Coordinator
     from ...checkpoint.answers import Failed
     from ...checkpoint.documents.attempt import PendingDocument
     from ...checkpoint.documents.entries import EndedEntry
@@ -128,22 +127,6 @@ def write(conn_id: str | None, dag_id: str, run_id: str, job: str, said: str, ta
             put(api, dag_id, run_id, job, said, tasks)
     except Exception as error:  # noqa: BLE001 - any error of the backend: the epoch matters more than its note
         log.warning("No note on the run: %s", error)
-
-
-def write_completed(coordinator: Coordinator, checkpoint: int, conn_id: str | None, dag_id: str, run_id: str) -> None:
-    """Write a run's note: its checkpoint completed.
-
-    Args:
-        coordinator: the job's coordinator, which has seen it.
-        checkpoint: its id.
-        conn_id: the connection to Airflow's API; None: nothing is written.
-        dag_id: the DAG's id.
-        run_id: the DAG run's id.
-    """
-    head = coordinator.known_head()
-    entry, latest = head.ended_by_id(checkpoint), head.latest_completed()
-    if entry is not None:
-        write(conn_id, dag_id, run_id, coordinator.job, completed(entry, latest.read.gaps if latest else ()))
 
 
 def put(api: AirflowApiHook, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> bool:

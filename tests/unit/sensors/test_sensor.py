@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset, timezone
+from airflow.sdk import timezone
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowRescheduleException,
@@ -21,7 +21,6 @@ from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner, CleanReport
 from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
-from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.remedies import REMEDIES
 from airflow_cairn.sensors import CheckpointSensor
@@ -35,21 +34,6 @@ RUN = "manual__r1"
 
 def sensor(job: Job, **options: Any) -> CheckpointSensor:
     return CheckpointSensor(task_id="wait", storage=job.storage, job=job.name, **options)
-
-
-class Derived(CheckpointSensor):
-    """An author's own."""
-
-
-class Warehouse:
-    """A listener."""
-
-    name = "warehouse"
-
-    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
-        """See `CheckpointListener`."""
-
-    notify_checkpoint_aborted = notify_checkpoint_complete
 
 
 def at() -> Any:
@@ -74,28 +58,6 @@ def test_nothing_to_wait_for(job: Job) -> None:
         "size_bytes": 0,
     }
     assert [entry.id for entry in job.coordinator.head().completed] == [1]
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "starts"),
-    [
-        ({}, CheckpointSensor, True),
-        ({"deferrable": False}, CheckpointSensor, False),
-        ({"outlets": [Asset("lake")]}, CheckpointSensor, False),
-        ({"table_outlets": {"totals": Asset("totals")}}, CheckpointSensor, False),
-        ({"on_execute_callback": print}, CheckpointSensor, False),
-        ({"pre_execute": print}, CheckpointSensor, False),
-        ({"do_xcom_push": False}, CheckpointSensor, False),
-        ({"job": "{{ var.value.job }}"}, CheckpointSensor, False),
-        ({"listeners": [Warehouse()]}, CheckpointSensor, False),
-        ({}, Derived, False),
-    ],
-)
-def test_it_begins_in_the_triggerer_unless_it_needs_a_worker(
-    job: Job, options: dict[str, Any], kind: type[CheckpointSensor], starts: bool
-) -> None:
-    task = kind(**{"task_id": "wait", "storage": job.storage, "job": job.name, **options})
-    assert (task.start_from_trigger, task.start_trigger_args is not None) == (starts, starts)
 
 
 def test_it_says_what_completed(job: Job, said: Said) -> None:

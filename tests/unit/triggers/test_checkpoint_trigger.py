@@ -2,27 +2,22 @@
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.execution_time.xcom import XCom
-from airflow.triggers.base import TaskSuccessEvent, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Ready, Restarted, Waiting
+from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Restarted, Waiting
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.admission import StateOf, always_running
-from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
-from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
-from airflow_cairn.triggers.checkpoint import FirstLook, describe
+from airflow_cairn.triggers.checkpoint import describe
 from tests.support.airflow_fixtures import Said
-from tests.support.airflow_stage import Job, Ti
-from tests.support.narrowing import expect
+from tests.support.airflow_stage import Job
 from tests.support.trigger_events import event_of, payload
 
 RUN = "manual__r1"
@@ -41,41 +36,6 @@ def test_it_completes_the_checkpoint(job: Job) -> None:  # semantics C1
     head = job.coordinator.head()
     assert [each.id for each in head.completed] == [1]
     assert [each.listeners for each in head.notices] == [("warehouse",)]
-
-
-@pytest.mark.parametrize("left", ["", "stage", "notice", "savepoint", "storage"])
-def test_the_task_that_waits_begins_in_the_triggerer(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
-) -> None:  # semantics D3
-    """It ends there, and has cleaned, unless something is left that a worker alone may do."""
-    kept: dict[str, Any] = {}
-    monkeypatch.setattr(XCom, "set", lambda key, value, **_: kept.update({key: value}))
-    for run in ("manual__r0", RUN):
-        if left == "notice" and run == RUN:
-            _trigger_with_listener(job)
-        else:
-            job.trigger(run)
-        if left == "savepoint" and run == RUN:
-            job.coordinator.open_savepoint(SavepointRequest(f"file://{tmp_path}/kept", "1", actor="ada"), open_store)
-        if left != "stage" or run != RUN:
-            job.acknowledge(job.begin(run))
-            progress = expect(Ready, job.coordinator.progress(epoch_name(run)))
-            job.coordinator.complete(progress.checkpoint)
-    before = {each.key for each in open_store(job.storage).list("")}
-    _, arguments = FirstLook(job.storage, job.name).serialize()
-    if left == "storage":
-        arguments["storage"] = "file:///dev/null/none"
-    look = FirstLook(**arguments)
-    look.task_instance = Ti(run_id=RUN)  # type: ignore[assignment]
-    event = asyncio.run(event_of(look))
-    cleaned = before - {each.key for each in open_store(job.storage).list("")}
-    if left:
-        assert (event.payload, cleaned) == ({"status": "again"}, set())
-        assert kept == {}
-    else:
-        assert isinstance(event, TaskSuccessEvent)
-        assert (kept["return_value"]["checkpoint"], bool(cleaned)) == (2, True)
-        assert kept["_cairn_checkpoint_link"].endswith("/runs/manual__r1/plugin/run-checkpoints")
 
 
 def _trigger_with_listener(job: Job) -> None:
