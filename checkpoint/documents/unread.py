@@ -1,8 +1,9 @@
 """Fields of documents that stay text until they are used: a process pays for what it reads, not for a job's history.
 
 `codec.encode` writes each document in one form, with sorted names and without spaces. So a value can be cut out of the
-bytes, and put back unchanged. Bytes in another form, and those in which a cut is not certain, are read whole. What was
-cut out is checked like everything else (semantics W5), but when it is used: the use raises `DocumentError`.
+bytes, and put back unchanged. A mark stands in its place; where the parsed rest lacks the mark, as in bytes of another
+form, or where an author's JSON holds such names, the document is read whole. What was cut out is checked like
+everything else (semantics W5), but when it is used: the use raises `DocumentError`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from .codec import ENVELOPE
 from .strict_json import from_json, stored_fields, to_json
 
 T = TypeVar("T")
+
+_MARKS_IN_PLACE: dict[bytes, tuple[Any, Any]] = {b"[": ([0], []), b"{": ({"": 0}, {})}
+"""What stands in a document for what is cut out of it, which no field of records can hold, and the empty field."""
 
 
 class Unread:
@@ -88,22 +92,25 @@ def read(cls: type[T], data: bytes, *, kind: str, key: str, max_bytes: int, exac
         DocumentError: as these.
     """
 
-    def whole(data: bytes) -> T:
-        return from_json(cls, codec.decode(data, kind=kind, key=key, max_bytes=max_bytes), key=key, exact=exact)
+    def decoded(data: bytes) -> dict[str, Any]:
+        return codec.decode(data, kind=kind, key=key, max_bytes=max_bytes)
 
     rest, texts = _cut(data, cls)
     if texts and len(data) <= max_bytes:
         try:
-            document = whole(rest)
+            plain = decoded(rest)
+            # Else something else of this name was cut out, in a value of the author's.
+            if all(plain.get(name) == _MARKS_IN_PLACE[text[:1]][0] for name, text in texts.items()):
+                empty = {name: _MARKS_IN_PLACE[text[:1]][1] for name, text in texts.items()}
+                document = from_json(cls, {**plain, **empty}, key=key, exact=exact)
+                for name in texts:
+                    object.__delattr__(document, name)
+                unread = _Fields({name: _Text(text, key, exact) for name, text in texts.items()})
+                object.__setattr__(document, "_unread", unread)
+                return document
         except DocumentError:
-            return whole(data)  # which says where it is broken
-        if not any(getattr(document, name) for name in texts):
-            for name in texts:
-                object.__delattr__(document, name)
-            unread = _Fields({name: _Text(text, key, exact) for name, text in texts.items()})
-            object.__setattr__(document, "_unread", unread)
-            return document
-    return whole(data)
+            pass  # the whole says where it is broken
+    return from_json(cls, decoded(data), key=key, exact=exact)
 
 
 def read_all(document: Any) -> None:
@@ -189,7 +196,7 @@ def _text_of(entry: Any) -> bytes:
 
 
 def _cut(data: bytes, cls: type) -> tuple[bytes, dict[str, bytes]]:
-    """Cut the unread fields out of a document; an empty list or dictionary stands for each."""
+    """Cut the unread fields out of a document; a mark stands for each."""
     texts = {}
     for name, opening, closings in _marks(cls):
         start = data.find(opening)
@@ -200,7 +207,8 @@ def _cut(data: bytes, cls: type) -> tuple[bytes, dict[str, bytes]]:
         if ends:
             end = min(ends) + len("}]")
             texts[name] = data[start:end]
-            data = b"%b%c%c%b" % (data[:start], data[start], data[end - 1], data[end:])
+            mark = codec.text_of(_MARKS_IN_PLACE[data[start : start + 1]][0])
+            data = b"%b%b%b" % (data[:start], mark, data[end:])
     return data, texts
 
 

@@ -24,7 +24,7 @@ from tests.support.memory_store import MemoryStore
 from tests.support.narrowing import known
 from tests.support.world.generated import documents_of
 from tests.support.world.golden import EXAMPLES
-from tests.support.world.world import JOB, World
+from tests.support.world.world import JOB, STAGES, World
 
 FILES = JobFiles(MemoryStore(), "flights")
 
@@ -91,6 +91,28 @@ def test_an_author_s_own_names_are_taken_for_no_field() -> None:
     assert parse(PendingDocument, encode(document)) == document
     named = replace(document, executions={"format": next(iter(document.executions.values())), **document.executions})
     assert parse(PendingDocument, encode(named)) == named
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+@pytest.mark.parametrize(
+    "spoof",
+    [
+        {"feed": 1, "history": [{"day": 1}], "job": "etl"},
+        {"feed": 1, "history": [{"day": 1}], "importing": None},
+        {"a": 1, "noted": [{"day": 1}], "notices": []},
+        {"a": 1, "restores": [{"day": 1}], "revision": 2},
+    ],
+)
+def test_a_slice_that_looks_like_a_field_of_the_head(spoof: Any, epochs: int) -> None:
+    """A pending attempt's document is in the head, whose own field may be empty."""
+    world = World()
+    for epoch in "abc"[:epochs]:
+        world.run_epoch(epoch)
+    world.coordinator().trigger(TriggerRequest("z", Slice(detail=spoof), STAGES))
+    found = world.coordinator().head()
+    assert known(found.pending[0].document).slice.detail == spoof
+    assert encode(found) == world.store.get(f"{JOB}/head.json", max_bytes=codec.MAX_HEAD_BYTES).data
+    assert [each.epoch for each in found.history] == [*"abc"[:epochs]]
 
 
 @pytest.mark.parametrize("where", ["history", "noted", "restores"])
