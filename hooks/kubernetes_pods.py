@@ -129,12 +129,19 @@ def waits_in_vain(pod: Any) -> str:
     return why if system_time() - _waits.setdefault(uid, system_time()) >= STUCK_S else ""
 
 
-def last_lines(client: Any, pod: Any, namespace: str) -> list[str]:
-    """Return the end of a driver's log."""
+def last_lines(client: Any, name: str, namespace: str, pod: Any) -> list[str]:
+    """Return the end of a driver's log.
+
+    Args:
+        client: Kubernetes' client.
+        name: the pod's.
+        namespace: the pod's.
+        pod: the pod, which says which container is the driver; None without the right to look: it has one.
+    """
     found = client.read_namespaced_pod_log(
-        pod.metadata.name,
+        name,
         namespace,
-        container=_drivers_container(pod),
+        container=None if pod is None else _drivers_container(pod),
         tail_lines=LINES,
         _preload_content=False,  # else the client 36 gives the text of a Python literal, b'…'
         _request_timeout=ANSWER_S,
@@ -201,11 +208,10 @@ def _followed(hook: SparkSubmitHook) -> str | None:
         system_sleep(pause)
         pause = min(pause * 1.5, LONGEST_LOOK_S)
     cause = _pass_on_log(client, pod, name, namespace)
-    if phase != pod.status.phase:
-        _tidied(driver)  # else its sidecar runs for ever
+    if phase == "Succeeded" or pod.status.phase == "Running":  # a sidecar would run for ever
+        _tidied(driver)
     if phase == "Failed":
         raise RuntimeError(f"driver pod {name} failed ({_how_it_ended(pod)}){f': {cause}' if cause else ''}")
-    _tidied(driver)
     return phase
 
 
@@ -221,7 +227,7 @@ def _tidied(driver: str, seen: Any = None) -> bool:
 def _pass_on_log(client: Any, pod: Any, name: str, namespace: str) -> str:
     """Write the end of a driver's log into the task's; returns the line that says why it failed."""
     try:
-        lines = last_lines(client, pod, namespace)
+        lines = last_lines(client, name, namespace, pod)
     except Exception as error:  # noqa: BLE001 - the driver has ended, and its log is only for people
         log.warning("The log of driver pod %s could not be read: %s", name, error_line(error))
         lines = []

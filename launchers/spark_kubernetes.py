@@ -165,8 +165,7 @@ class SparkKubernetesLauncher(Launcher):
     def logs(self, driver: str) -> Iterable[str]:
         """Return the last lines of the driver's pod."""
         pod = ((self._status(driver) or {}).get("driverInfo") or {}).get("podName")
-        found = self._pod(pod) if pod else None
-        return () if found is None else last_lines(self._operator.client, found, self._operator.namespace)
+        return last_lines(self._operator.client, pod, self._operator.namespace, self._pod(pod)) if pod else ()
 
     def leave(self, driver: str) -> None:
         """Delete an application that has ended, as the operator does."""

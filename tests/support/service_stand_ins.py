@@ -596,8 +596,7 @@ class SparkKubernetesStandIn(ServiceStandIn):
     def answer(self, asked: Asked, path: str, query: dict[str, list[str]]) -> Answer:
         if path.startswith("/api/v1/namespaces/spark/pods/") and not path.endswith("/log"):
             names = ("istio-proxy", "spark-kubernetes-driver")
-            about = {"metadata": {"name": path.rpartition("/")[2]}}
-            return self.pod or (200, {**about, "spec": {"containers": [{"name": each} for each in names]}})
+            return self.pod or (200, {"spec": {"containers": [{"name": each} for each in names]}})
         if path.endswith("/log"):
             assert query["container"] == ["spark-kubernetes-driver"]
             return 200, b'Traceback (most recent call last):\n  File "routes.py", line 1\nValueError: the day is broken'

@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
 SEEDS = (1036, 1142, 1438, 1222, 1639)
 """With every shape of job, one on a disk, some with a source, and every kind of fault; `make chaos` has more.
 
-Every second one has another launcher: `make test` plays those."""
+`make test` plays every second one, each of another launcher: region failover alone, no disk, and no fault of a cleaner,
+a decline, a driver that stands still or a clock that is behind, which the simulation has."""
 
 
 def test_the_seeds_have_jobs_and_faults_of_every_kind() -> None:

@@ -18,7 +18,7 @@ from scripts.setup.base import ROOT
 from tests.real.airflow.conftest import spark_conf
 from tests.real.airflow.store import JobStore
 
-# In `make test` test_demo.py runs the pipeline, and tests/real/spark/test_cluster_doctor.py goes to executors.
+# In `make test` test_demo.py runs the pipeline, and tests/real/s3/test_executor_credentials.py goes to executors.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 DAYS = 2

@@ -415,6 +415,7 @@ def check(lab: Lab) -> None:
     if outcomes:
         assert lab.job.outcomes() == outcomes
         assert lab.rows() == [*range(1000, 1100)]
+        assert lab.way.endswith("program") or lab.job.value("count", "epochs") == 1
         assert lab.job.unreferenced() == []
     if lab.fault == "none":
         again(lab)

@@ -18,8 +18,7 @@ from scripts.harness.spark.start import small_conf
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.venv import VENV
 
-# In `make test` tests/unit/hooks/test_connections.py has the conf with the keys, which executors get.
-pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
 _APPLICATION = """
 import sys
