@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
+from ..execution.failure_kinds import error_line
 from ..execution.fence import END_SIGNAL
 from ..execution.job_server import JOB_SERVER
 from ..execution.log_lines import print_log_lines, say
@@ -239,7 +240,9 @@ def _explaining_refusal(what: str, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except (PySparkException, OSError) as error:
-        raise InvalidConfigError(f"the Spark Connect server did not take {what} ({error}).{remedy}") from error
+        raise InvalidConfigError(
+            f"the Spark Connect server did not take {what} ({error_line(error)}).{remedy}"
+        ) from error
 
 
 def _release_in_time(submission: Submission) -> None:

@@ -194,7 +194,7 @@ def test_bad_input_is_named_before_anything_is_written(clients: Clients) -> None
         "does not take the connection's token": ({"server": {"token": "wrong"}}, True),
         "asks for a token": ({"server": {"token": None}}, True),
         "cannot be reached": ({"server": {"port": 1}}, False),
-        "conf spark.executor.memory: set it where the Spark Connect server is started": (
+        "Set it where the server is started": (
             {"conf": {"spark.executor.memory": "2g"}},
             True,
         ),
