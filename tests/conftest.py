@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import settings
