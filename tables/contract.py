@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
-from ..checkpoint.documents.staged_tables import DATA, DELETES, Manifest, Mode, StagedRows, TableDescription
+from ..checkpoint.documents.staged_tables import DATA, DELETES, Manifest, Mode, StagedFile, StagedRows, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from ..storage.records import dataclass
 from .staged_files import StagedFiles
@@ -22,16 +22,6 @@ REMEMBERED = 32
 """How many of a sink's commits a table knows by their tokens."""
 
 
-def shown(owner: str, name: str) -> str:
-    """Name where a table shows readers the checkpoint that it is at; a job that has moved its storage goes on there.
-
-    Args:
-        owner: the job, as a committable names it.
-        name: of the table in the group.
-    """
-    return f"cairn.checkpoint:{owner.rpartition('.')[0]}.{name}"
-
-
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Says in a table which commit a sink has made."""
@@ -42,7 +32,7 @@ class Mark:
     token: str
     """Of this commit's staged rows; no other commit has it."""
     shown: str
-    """Where readers find the checkpoint; see `shown`."""
+    """The name under which readers find the checkpoint in the table."""
     retained: tuple[int, ...] | None = None
     """Checkpoints whose versions are kept for a rewind; None: none."""
     storage: str = ""
@@ -60,11 +50,6 @@ class Staged:
     def data(self) -> list[str]:
         """The URLs of the data files."""
         return [f"{self.rows.folder}/{DATA}/{file.path}" for file in self.manifest.files]
-
-    @property
-    def sizes(self) -> list[tuple[str, int]]:
-        """The URLs of the data files, and their sizes."""
-        return [(url, file.size_bytes) for url, file in zip(self.data, self.manifest.files, strict=True)]
 
     @property
     def deletes(self) -> list[str]:
@@ -89,6 +74,12 @@ class Change:
     def data(self) -> list[str]:
         """The URLs of all data files."""
         return [url for each in self.staged for url in each.data]
+
+    @property
+    def files(self) -> dict[str, StagedFile]:
+        """All data files, by their URLs."""
+        listed = (file for each in self.staged for file in each.manifest.files)
+        return dict(zip(self.data, listed, strict=True))
 
     def keys(self, files: StagedFiles) -> Iterator[Any]:
         """Yield the keys of an upsert, of rows and of deletes, in batches of Arrow."""

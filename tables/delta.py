@@ -18,7 +18,7 @@ from ..checkpoint.documents.staged_tables import NESTED, Format, Mode, StagedFil
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.masking import one_line
 from ..storage.clock import system_runtime
-from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, Staged, Undone, refused
+from .contract import ALL_MODES, REMEMBERED, Change, DataFile, Mark, NewTable, OvertakenError, Undone, refused
 from .staged_files import StagedFiles
 
 _APPENDED = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"})
@@ -233,7 +233,7 @@ class OpenDelta:
                     self._write((), about)
             else:
                 removed = () if change.mode is Mode.APPEND else self._removed(mark, change)
-                self._write([*removed, *self._actions(change.staged)], about)
+                self._write([*removed, *self._actions(change)], about)
         except CommitFailedError:
             return False
         return True
@@ -381,19 +381,18 @@ class OpenDelta:
         # All of them now: the library, when it merges, cannot read files through its own file system.
         return pyarrow.Table.from_batches(found, schema)
 
-    def _actions(self, staged: Sequence[Staged]) -> Iterator[Any]:
+    def _actions(self, change: Change) -> Iterator[Any]:
         from deltalake.transaction import AddAction
 
         types = {each["name"]: each["type"] for each in json.loads(self._table.schema().to_json())["fields"]}
-        known = {url: file for each in staged for url, file in zip(each.data, each.manifest.files, strict=True)}
 
-        def action(url: str, size: int, footer: Any) -> Any:
-            file = known[url]
+        def action(url: str, file: StagedFile, footer: Any) -> Any:
             # Relative: a reader finds an absolute path nowhere.
             path = url.removeprefix(f"{self._uri}/")
-            return AddAction(path, size, file.partition, 0, True, json.dumps(_statistics(file, footer, types)))
+            statistics = json.dumps(_statistics(file, footer, types))
+            return AddAction(path, file.size_bytes, file.partition, 0, True, statistics)
 
-        return self.files.each_footer([file for each in staged for file in each.sizes], action)
+        return self.files.each_footer(change.files, action)
 
 
 def _named(version: int, about: Mapping[str, Any]) -> str:

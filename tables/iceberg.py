@@ -16,7 +16,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import Format, Mode, TableDescription
+from ..checkpoint.documents.staged_tables import Format, Mode, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from .contract import (
     ALL_MODES,
@@ -323,8 +323,8 @@ class OpenIceberg:
             older = f"checkpoint {max(below)}" if below else f"commits that are older than {REMEMBERED} others"
             raise OvertakenError(f"a snapshot between now and {older} has expired")
         if oldest is not None and metadata.snapshot_by_id(oldest.parent_snapshot_id or -1) is None:
-            untold = "nobody can tell whether it is the table's first, as format version 1 numbers no snapshots"
-            why = "the snapshot before has expired" if oldest.sequence_number else untold
+            unnumbered = "its snapshot may not be the table's first: format version 1 numbers no snapshots"
+            why = "the snapshot before has expired" if oldest.sequence_number else unnumbered
             raise OvertakenError(f"of checkpoint {seen[oldest.snapshot_id]}, {why}")
         return oldest, len(seen)
 
@@ -332,11 +332,11 @@ class OpenIceberg:
         """Describe the staged files as the library does, which would ask three times for each."""
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
-        def described(url: str, size: int, footer: Any) -> Any:
-            file: Any = FooterAlone(size, footer)
-            return parquet_file_to_data_file(file, self._table.metadata, url)
+        def described(url: str, file: StagedFile, footer: Any) -> Any:
+            source: Any = FooterAlone(file.size_bytes, footer)
+            return parquet_file_to_data_file(source, self._table.metadata, url)
 
-        return list(self.files.each_footer([file for each in change.staged for file in each.sizes], described))
+        return list(self.files.each_footer(change.files, described))
 
     def _gone(self, mark: Mark, change: Change, added: Sequence[Any]) -> Any:
         """Give the predicate of the rows that the change removes; None if it only adds.
@@ -413,19 +413,17 @@ def _transaction(table: Any) -> Any:
     """
     from pyiceberg.table import Transaction
 
-    def names_main(update: Any) -> bool:
-        return bool(getattr(update, "ref_name", "") == "main")
-
     class Keeping(Transaction):
         _kept: tuple[Any, Any, Any] = (None, None, None)
 
         def _stage(self, updates: tuple[Any, ...], requirements: tuple[Any, ...] = ()) -> Transaction:
             about = retention(self._table.metadata)
-            kept = [
-                type(each).model_validate({**each.model_dump(), **about}) if names_main(each) else each
-                for each in updates
-            ]
-            return super()._stage(tuple(kept), requirements)
+
+            def kept(update: Any) -> Any:
+                names_main = getattr(update, "ref_name", "") == "main"
+                return type(update).model_validate({**update.model_dump(), **about}) if names_main else update
+
+            return super()._stage(tuple(map(kept, updates)), requirements)
 
         @property
         def table_metadata(self) -> Any:

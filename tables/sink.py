@@ -41,7 +41,6 @@ from .contract import (
     Staged,
     Undone,
     refused,
-    shown,
     unreadable,
 )
 from .staged_files import StagedFiles
@@ -126,8 +125,8 @@ class TableSink(MasterHook):
         table = self.open()
         job = staged_tables.owner_of(notice.job, notice.storage)
         kin = rf"{re.escape(notice.job)}\.[0-9a-f]{{8}}\.{re.escape(self._name)}"
-        seen = shown(job, self._name)
-        undone = Undone(f"{job}.{self._name}", notice.to, notice.through, self._since, kin, seen, self._table_id)
+        owner, shown = self._names(job)
+        undone = Undone(owner, notice.to, notice.through, self._since, kin, shown, self._table_id)
         for _ in range(TRIES):
             if isinstance(table, NewTable):
                 return
@@ -258,9 +257,19 @@ class TableSink(MasterHook):
     def _mark(self, notice: CheckpointNotice, found: Sequence[StagedRows]) -> Mark:
         folders = "\n".join(sorted(each.folder for each in found))
         retained = notice.retained if self.table.on_rewind == "roll_back" else None
-        owner, token = found[0].owner, staged_tables.digest(folders)[:32]
-        seen = shown(owner, self._name)
-        return Mark(f"{owner}.{self._name}", notice.checkpoint, token, seen, retained, notice.storage)
+        owner, shown = self._names(found[0].owner)
+        token = staged_tables.digest(folders)[:32]
+        return Mark(owner, notice.checkpoint, token, shown, retained, notice.storage)
+
+    def _names(self, job: str) -> tuple[str, str]:
+        """Name the job's sink, and the checkpoint for readers, in the table.
+
+        A job whose storage has another URI is another owner, and moves the same checkpoint on for readers.
+
+        Args:
+            job: the job, as a committable names it.
+        """
+        return f"{job}.{self._name}", f"cairn.checkpoint:{job.rpartition('.')[0]}.{self._name}"
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         """Delete the rows of executions that no checkpoint will hold."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import MANIFEST, Manifest, StagedRows
+from ..checkpoint.documents.staged_tables import MANIFEST, Manifest, StagedFile, StagedRows
 from ..checkpoint.errors import DamagedError
 from ..storage.records import dataclass
 
@@ -61,31 +61,33 @@ class StagedFiles:
             )
         return staged_tables.manifest_of(text, where=where)
 
-    def each_footer(self, files: Sequence[tuple[str, int]], use: Callable[[str, int, Any], _Made]) -> Iterator[_Made]:
+    def each_footer(
+        self, files: Mapping[str, StagedFile], use: Callable[[str, StagedFile, Any], _Made]
+    ) -> Iterator[_Made]:
         """Read footers of staged Parquet files, some at once, and yield what is made of each, in order.
 
         Args:
-            files: URL and size of each, which saves asking for it.
-            use: makes something of URL, size and footer.
+            files: by their URLs; their sizes save asking for them.
+            use: makes something of URL, file and footer.
 
         Raises:
             FileNotFoundError: one is gone.
         """
         from pyarrow.dataset import ParquetFileFormat
 
-        def read(file: tuple[str, int]) -> _Made:
-            url, size = file
+        def read(listed: tuple[str, StagedFile]) -> _Made:
+            url, file = listed
             path = self._path(url)
             try:
-                footer = ParquetFileFormat().make_fragment(path, self.filesystem, file_size=size).metadata
+                footer = ParquetFileFormat().make_fragment(path, self.filesystem, file_size=file.size_bytes).metadata
             except OSError as error:  # of whatever class, where the size is not asked for first
                 if not self.are_there([url]):
                     raise FileNotFoundError(f"a staged file is gone: {url}") from error
                 raise
-            return use(url, size, footer)
+            return use(url, file, footer)
 
         with ThreadPoolExecutor(_AT_ONCE, "cairn-footers") as pool:
-            yield from pool.map(read, files)
+            yield from pool.map(read, files.items())
 
     def are_there(self, urls: Sequence[str]) -> bool:
         """Tell whether all of these staged files exist."""
