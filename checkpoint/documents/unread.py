@@ -1,7 +1,7 @@
 """Fields of documents that stay text until they are used: a process pays for what it reads, not for a job's history.
 
 `codec.encode` writes each document in one form, with sorted names and without spaces. So a value can be cut out of the
-bytes, and put back unchanged. A mark stands in its place; where the parsed rest lacks the mark, as in bytes of another
+bytes, and put back unchanged. A filler takes its place; where the parsed rest lacks the filler, as in bytes of another
 form, or where an author's JSON holds such names, the document is read whole. What was cut out is checked like
 everything else (semantics W5), but when it is used: the use raises `DocumentError`.
 """
@@ -23,8 +23,8 @@ from .strict_json import from_json, stored_fields, to_json
 
 T = TypeVar("T")
 
-_MARKS_IN_PLACE: dict[bytes, tuple[Any, Any]] = {b"[": ([0], []), b"{": ({"": 0}, {})}
-"""What stands in a document for what is cut out of it, which no field of records can hold, and the empty field."""
+_FILLERS: dict[bytes, tuple[bytes, Any]] = {b"[": (b"[0]", [0]), b"{": (b'{"":0}', {"": 0})}
+"""What takes the place of a cut value, by its first byte: as bytes, and parsed. No field of records can hold it."""
 
 
 class Unread:
@@ -100,8 +100,8 @@ def read(cls: type[T], data: bytes, *, kind: str, key: str, max_bytes: int, exac
         try:
             plain = decoded(rest)
             # Else something else of this name was cut out, in a value of the author's.
-            if all(plain.get(name) == _MARKS_IN_PLACE[text[:1]][0] for name, text in texts.items()):
-                empty = {name: _MARKS_IN_PLACE[text[:1]][1] for name, text in texts.items()}
+            if all(plain.get(name) == _FILLERS[text[:1]][1] for name, text in texts.items()):
+                empty = {name: type(plain[name])() for name in texts}
                 document = from_json(cls, {**plain, **empty}, key=key, exact=exact)
                 for name in texts:
                     object.__delattr__(document, name)
@@ -196,9 +196,9 @@ def _text_of(entry: Any) -> bytes:
 
 
 def _cut(data: bytes, cls: type) -> tuple[bytes, dict[str, bytes]]:
-    """Cut the unread fields out of a document; a mark stands for each."""
+    """Cut the unread fields out of a document; a filler takes the place of each."""
     texts = {}
-    for name, opening, closings in _marks(cls):
+    for name, opening, closings in _bounds(cls):
         start = data.find(opening)
         if start < 0:
             continue
@@ -207,13 +207,13 @@ def _cut(data: bytes, cls: type) -> tuple[bytes, dict[str, bytes]]:
         if ends:
             end = min(ends) + len("}]")
             texts[name] = data[start:end]
-            mark = codec.text_of(_MARKS_IN_PLACE[data[start : start + 1]][0])
-            data = b"%b%b%b" % (data[:start], mark, data[end:])
+            filler, _ = _FILLERS[data[start : start + 1]]
+            data = b"%b%b%b" % (data[:start], filler, data[end:])
     return data, texts
 
 
 @cache
-def _marks(cls: type) -> tuple[tuple[str, bytes, tuple[bytes, ...]], ...]:
+def _bounds(cls: type) -> tuple[tuple[str, bytes, tuple[bytes, ...]], ...]:
     """Give the unread fields, each with the bytes with which its records begin, and those that may follow its records.
 
     The names that follow are those up to the first that every document has.
@@ -221,10 +221,10 @@ def _marks(cls: type) -> tuple[tuple[str, bytes, tuple[bytes, ...]], ...]:
     if not getattr(cls, "UNREAD", ()):
         return ()
     stored = {**dict.fromkeys(ENVELOPE, True), **stored_fields(cls)}
-    return tuple(_marks_of(name, stored, _hints(cls)[name]) for name in cls.UNREAD)  # type: ignore[attr-defined]
+    return tuple(_bounds_of(name, stored, _hints(cls)[name]) for name in cls.UNREAD)  # type: ignore[attr-defined]
 
 
-def _marks_of(name: str, stored: dict[str, bool], hint: Any) -> tuple[str, bytes, tuple[bytes, ...]]:
+def _bounds_of(name: str, stored: dict[str, bool], hint: Any) -> tuple[str, bytes, tuple[bytes, ...]]:
     opening, closing = (b"[{", b"}]") if get_origin(hint) is tuple else (b'{"', b"}}")
 
     def following() -> Iterator[bytes]:
