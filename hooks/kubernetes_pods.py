@@ -146,7 +146,8 @@ def last_lines(client: Any, name: str, namespace: str, pod: Any) -> list[str]:
         _preload_content=False,  # else the client 36 gives the text of a Python literal, b'…'
         _request_timeout=ANSWER_S,
     )
-    return list(found.data.decode(errors="replace").splitlines())
+    lines: list[str] = found.data.decode(errors="replace").splitlines()
+    return lines
 
 
 def _drivers_container(pod: Any) -> str:

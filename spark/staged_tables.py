@@ -166,14 +166,13 @@ class StagedTables:
             count = sum(file.rows for file in (*files, *deleted))
             owner, sha256 = owner_of(self.files, at), staged_tables.digest(text)
             staged = StagedRows(owner, folder, table.staging, sha256, count, mode, key)
-            whole = replace(staged, manifest=staged_tables.packed(text))
-            committable = f"{PREFIX}{name}", staged_tables.encode(whole)
-            if self.committables.share_with(*committable) > _SHARE:
-                committable = f"{PREFIX}{name}", staged_tables.encode(staged)
+            committable = staged_tables.encode(replace(staged, manifest=staged_tables.packed(text)))
+            if self.committables.share_with(f"{PREFIX}{name}", committable) > _SHARE:
+                committable = staged_tables.encode(staged)
                 # Not as a parameter of SQL: the parser of Delta's extension loses it (4.4.0 on Spark 4.1).
                 of_manifest = spark.range(0, 1, 1, 1).select(functions.lit(text).alias("manifest"))
                 _write_parquet(of_manifest, f"{folder}/{MANIFEST}")
-        self.committables.add(*committable)
+        self.committables.add(f"{PREFIX}{name}", committable)
 
     def read(self, name: str, table: TableDescription) -> DataFrame:
         """Give the rows of the files that the trigger has listed.
@@ -482,7 +481,7 @@ def _write_parquet(df: DataFrame, folder: str, by: Sequence[str] = (), compressi
     spark = df.sparkSession
     with committer.CommitterSettings(spark, committer.choose(spark, url)).write() as options:
         writer = df.write.mode("error").options(**options).option("compression", compression)
-        # No `_SUCCESS`, which nobody reads here, and somebody has to delete.
+        # No `_SUCCESS`: no reader looks for it here, and the sink would have to delete it.
         writer.option(_MARK_SUCCESS, "false").partitionBy(*by).parquet(url)
 
 
