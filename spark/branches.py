@@ -37,7 +37,7 @@ log = logging.getLogger("airflow_cairn")
 EXTENSIONS = "spark.sql.extensions"
 _NEEDED = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _KEPT = 100
-"""Snapshots of a branch that an expiry leaves meanwhile, so that it is known to be the branch that was made."""
+"""Snapshots of a branch that an expiry keeps: its first ones show that it is still the branch that was made here."""
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
 """Begins Spark's conf of what the summary of each snapshot says."""
 

@@ -138,7 +138,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let the lane with the Airflow go first, and have each test read logs in the form that pytest writes."""
     logs: Any = item.config.pluginmanager.get_plugin("logging-plugin")
-    # Once a logger of PySpark's has met this handler, it writes JSON for good: seen in one whole run.
+    # A logger of PySpark's gives this handler a formatter of JSON, which later tests would then read: seen in one run.
     logs.caplog_handler.setFormatter(logs.formatter)
     if getattr(item.config, "workerinput", {}).get("lanes"):
         lanes.give_way(item.nodeid)

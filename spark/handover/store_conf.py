@@ -108,7 +108,7 @@ def azure_conf(azure: AzureOptions | None, host: str) -> dict[str, str]:
     account too.
 
     Args:
-        azure: access to the store; an endpoint is an emulator, whose public key is no secret.
+        azure: access to the store; an endpoint is an emulator, whose key is public.
         host: the account's, as in the storage's URI.
     """
     # Hadoop 3.5 counts requests in a thread for each client, and the JVM does not end while one runs (measured).

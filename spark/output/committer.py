@@ -5,7 +5,7 @@ commits. The magic committer of s3a uploads in place and makes the files visible
 Storage, and Azure without a hierarchical namespace, cannot rename a folder in one step. So on both clouds Hadoop's
 manifest committer writes a list of each task's files, commits the task by renaming that list, and moves the files when
 the job commits. Version 2 of the classic committer is refused: it publishes a task's files when the task commits, so a
-task that dies meanwhile leaves files that a listing shows.
+task that dies while it commits leaves files that a listing shows.
 
 Each of Cairn's writes chooses its committer; nothing has to be set at submit (measured on Spark 4). The committers are
 options of the write. Spark takes the commit protocol, and how it writes timestamps and dates, from the session alone,

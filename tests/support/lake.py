@@ -55,7 +55,7 @@ _OF_PYARROW = {
     "region": "AWS_REGION",
     "endpoint_override": "AWS_ENDPOINT_URL",
 }
-_OF_ICEBERG = {
+OF_ICEBERG = {
     "s3.access-key-id": "AWS_ACCESS_KEY_ID",
     "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
     "s3.region": "AWS_REGION",
@@ -204,7 +204,7 @@ class Iceberg(Place):
 
     def __init__(self, folder: Path, url: str, s3: Mapping[str, str] = _NO_S3, *, partitioned: bool = False) -> None:
         self.properties = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": url}
-        self.properties |= {name: s3[key] for name, key in _OF_ICEBERG.items() if s3}
+        self.properties |= {name: s3[key] for name, key in OF_ICEBERG.items() if s3}
         self.catalog = SqlCatalog("lake", **self.properties)
         self.catalog.create_namespace("sales")
         super().__init__(folder, url, s3, partitioned=partitioned)

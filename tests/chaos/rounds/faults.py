@@ -153,7 +153,7 @@ def _service_away(world: World, _driver: psutil.Process, _stage: str) -> None:
 
 
 def _service_cut(world: World, driver: psutil.Process, _stage: str) -> None:
-    """The driver dies, and whoever submits the next one hears no answer."""
+    """The driver dies, and the answer to the submission of the next one is lost."""
     world.cut_service(driver)
 
 

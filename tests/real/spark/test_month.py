@@ -55,7 +55,7 @@ from tests.matrix.environments import programs_of
 from tests.matrix.submitter import Submitter, said
 from tests.real.spark.pipeline import Pipeline
 from tests.support.documented import marked
-from tests.support.lake import _OF_ICEBERG, way_to
+from tests.support.lake import OF_ICEBERG, way_to
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(5400)]
 
@@ -83,7 +83,7 @@ class Lake:
     @property
     def _catalog(self) -> dict[str, str]:
         uri = f"postgresql+psycopg://{USER}@127.0.0.1:{self.port}/postgres"
-        return {"uri": uri, "warehouse": "s3://lake/warehouse", **{key: self.s3[of] for key, of in _OF_ICEBERG.items()}}
+        return {"uri": uri, "warehouse": "s3://lake/warehouse", **{key: self.s3[of] for key, of in OF_ICEBERG.items()}}
 
     @property
     def delta(self) -> deltalake.DeltaTable:

@@ -136,7 +136,7 @@ def test_a_clear_by_a_person_is_a_new_attempt(world: World, tasks: Callable[[str
 
 
 def test_a_clear_while_it_runs_is_no_restart(world: World) -> None:
-    """semantics F4, F5: also where nobody can be asked about its driver; a retry is one."""
+    """semantics F4, F5: also where no API can be asked about its driver; a retry is one."""
     world.stages = BLOCKING
     world.trigger("a")
     routes = Task(world, "routes")
