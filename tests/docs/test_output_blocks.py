@@ -143,5 +143,5 @@ def test_commands_print_what_the_page_shows(
 
 
 def test_there_are_outputs() -> None:
-    assert len(COMPARED) >= 7
+    assert len(COMPARED) >= 6
     assert sum(not each.maker for each in OUTPUTS) > len(COMPARED), "there are drawings too"
