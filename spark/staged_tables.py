@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import reduce
@@ -27,6 +27,7 @@ from ..checkpoint.documents.staged_tables import (
     PREFIX,
     Manifest,
     Mode,
+    SortedBy,
     StagedFile,
     StagedRows,
     TableDescription,
@@ -60,6 +61,8 @@ _LONGEST = 1024
 """Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
 _UPSERT_BYTES = 128 << 20
 """Most bytes of Parquet of one upsert: the task that commits it may hold the rows in memory."""
+_MICROSECONDS = 86_400_000_000, 3_600_000_000
+"""Of a day and of an hour."""
 _SHARE = 0.2
 """Of the room for committables: where a manifest would fill more of it, it is a file."""
 _MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -161,7 +164,8 @@ class StagedTables:
             deleted = () if keys is None else _write(spark, table, mode, keys, f"{folder}/{DELETES}")
             if mode is Mode.UPSERT:
                 _check_upsert(spark, table, folder, key, files, deleted)
-            manifest = Manifest(table.table_id, table.columns, table.partition_by, files, deleted, table.version)
+            by, units = table.partition_by, table.partition_units
+            manifest = Manifest(table.table_id, table.columns, by, files, deleted, table.version, units)
             text = staged_tables.manifest_text(manifest)
             count = sum(file.rows for file in (*files, *deleted))
             owner, sha256 = owner_of(self.files, at), staged_tables.digest(text)
@@ -171,7 +175,7 @@ class StagedTables:
                 committable = staged_tables.encode(staged)
                 # Not as a parameter of SQL: the parser of Delta's extension loses it (4.4.0 on Spark 4.1).
                 of_manifest = spark.range(0, 1, 1, 1).select(functions.lit(text).alias("manifest"))
-                _write_parquet(of_manifest, f"{folder}/{MANIFEST}")
+                _write_parquet(of_manifest, f"{folder}/{MANIFEST}", {"compression": "snappy"})
         self.committables.add(f"{PREFIX}{name}", committable)
 
     def read(self, name: str, table: TableDescription) -> DataFrame:
@@ -444,14 +448,18 @@ _PUT_BACK = (
 
 def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFrame, url: str) -> tuple[StagedFile, ...]:
     by: tuple[str, ...] = table.partition_by
-    if mode is Mode.UPSERT and (not table.partitions_in_files or url.endswith(f"/{DELETES}")):
-        by = ()  # these files do not become the table's
-    if by:
+    become_the_tables = mode is not Mode.UPSERT or (table.partitions_in_files and not url.endswith(f"/{DELETES}"))
+    if not become_the_tables:
+        by = ()
+    if by and table.partitions_in_files:
+        df = df.select(*(_short(each) if each.name in by else quoted(each.name) for each in df.schema))
+        told_by = _partition_values(df, table)
+        df, by = partitions.told_apart(df.repartition(*told_by), told_by), (partitions.COLUMN,)
+    elif by:
         df = df.repartition(*(quoted(each) for each in by))
-        if table.partitions_in_files:
-            df = df.select(*(_short(each) if each.name in by else quoted(each.name) for each in df.schema))
-            df, by = partitions.told_apart(df, by), (partitions.COLUMN,)
-    _write_parquet(df, url, by, compression=table.compression)
+    if table.sorted_by and become_the_tables:
+        df = df.sortWithinPartitions(*by, *map(_sorted, table.sorted_by))
+    _write_parquet(df, url, {"compression": table.compression, **table.write_options}, by)
     # Of the files only the footers are read. A file without rows does not appear, and is no part of the table.
     found = _reader(spark, "cairn_none INT").parquet(_spark_url(url))
     listed = found.groupBy("_metadata.file_path", "_metadata.file_size").count().collect()
@@ -462,6 +470,37 @@ def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFra
         values = _values_in(path) if by and not table.partitions_in_files else {}
         files.append(StagedFile(path, row["file_size"], row["count"], values))
     return tuple(files)
+
+
+def _partition_values(df: DataFrame, table: TableDescription) -> list[Column]:
+    """Give as texts what tells partitions apart."""
+    units = table.partition_units or ("",) * len(table.partition_by)
+    plain = partitions.texts(table.partition_by)
+    of_time = zip(plain, table.partition_by, units, strict=True)
+    return [_unit(df.schema[name], unit) if unit else text for text, name, unit in of_time]
+
+
+def _unit(column: StructField, unit: str) -> Column:
+    """Give the year, month, day or hour of a moment as a text: in UTC, whatever the session's time zone."""
+    from pyspark.sql import functions as f
+
+    value = f.col(quoted(column.name))
+    if column.dataType.typeName() == "timestamp":
+        # Without a division: its result is a float, which is less exact than a moment.
+        days, hours = (f.unix_micros(value) - f.pmod(f.unix_micros(value), f.lit(each)) for each in _MICROSECONDS)
+        day, hour = f.date_from_unix_date(f.round(days / _MICROSECONDS[0]).cast("int")), hours.cast("string")
+    else:
+        day, hour = value.cast("date"), f.concat(value.cast("date").cast("string"), f.lit(" "), f.hour(value))
+    return hour if unit == "hour" else (day if unit == "day" else f.trunc(day, unit)).cast("string")
+
+
+def _sorted(by: SortedBy) -> Column:
+    from pyspark.sql import functions
+
+    column = functions.col(quoted(by.column))
+    if by.descending:
+        return column.desc_nulls_last() if by.nulls_last else column.desc_nulls_first()
+    return column.asc_nulls_last() if by.nulls_last else column.asc_nulls_first()
 
 
 def _short(column: StructField) -> Column:
@@ -476,11 +515,11 @@ def _short(column: StructField) -> Column:
     return functions.when(functions.octet_length(value) > _LONGEST, failing).otherwise(value).alias(column.name)
 
 
-def _write_parquet(df: DataFrame, folder: str, by: Sequence[str] = (), compression: str = "snappy") -> None:
+def _write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by: Sequence[str] = ()) -> None:
     url = _spark_url(folder)
     spark = df.sparkSession
     with committer.CommitterSettings(spark, committer.choose(spark, url)).write() as options:
-        writer = df.write.mode("error").options(**options).option("compression", compression)
+        writer = df.write.mode("error").options(**of_parquet).options(**options)
         # No `_SUCCESS`: no reader looks for it here, and the sink would have to delete it.
         writer.option(_MARK_SUCCESS, "false").partitionBy(*by).parquet(url)
 

@@ -13,10 +13,11 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import Format, Mode, StagedFile, TableDescription
+from ..checkpoint.documents.staged_tables import Format, Mode, SortedBy, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from .contract import (
     ALL_MODES,
@@ -29,10 +30,23 @@ from .contract import (
     refused,
     unreadable,
 )
-from .iceberg_columns import Row, column_of, matching
+from .iceberg_columns import Row, column_of, in_partitions, matching
 from .staged_files import FooterAlone, StagedFiles
 
 PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
+"""Of a column by whose values a table is partitioned."""
+UNITS = ("year", "month", "day", "hour")
+"""Transforms of a date or a moment that keep its order, so that a footer's bounds give a file's partition."""
+_PARQUET_OPTIONS = {
+    "row-group-size-bytes": "parquet.block.size",
+    "page-size-bytes": "parquet.page.size",
+    "page-row-limit": "parquet.page.row.count.limit",
+    "dict-size-bytes": "parquet.dictionary.page.size",
+    "bloom-filter-max-bytes": "parquet.bloom.filter.max.bytes",
+    "bloom-filter-enabled.column.": "parquet.bloom.filter.enabled#",
+    "bloom-filter-fpp.column.": "parquet.bloom.filter.fpp#",
+}
+"""The writer's options by the names of the table's properties after `write.parquet.`; or the beginnings of both."""
 UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
 _RETENTION = {"max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep"}
 PREFIX = "cairn."
@@ -84,6 +98,7 @@ class OpenIceberg:
             raise refused(self._title, f"has format version {metadata.format_version}")
         odd = self._odd_partition()
         by = () if odd else self._partition_by()
+        units = self._units() if by else ()
         snapshot = metadata.current_snapshot()
         why = {} if by else dict(UNPARTITIONED)
         if odd:
@@ -96,7 +111,10 @@ class OpenIceberg:
             staging,
             {"type": "struct", "fields": [column_of(self._title, each, top=True) for each in schema.fields]},
             by,
+            partition_units=units if any(units) else (),
             compression=self._table.properties.get("write.parquet.compression-codec", "zstd"),
+            write_options=_write_options(self._table.properties),
+            sorted_by=tuple(self._sorted_by()),
             version=str(snapshot.snapshot_id) if snapshot else "",
             refused=why,
             upsert_rows=UPSERT_ROWS,
@@ -155,13 +173,36 @@ class OpenIceberg:
         for field in self._table.metadata.spec().fields:
             column = schema.find_column_name(field.source_id)
             kind = str(schema.find_type(field.source_id))
-            if str(field.transform) != "identity" or kind not in PARTITION_TYPES or "." in str(column):
+            unit = str(field.transform)
+            by_value = unit == "identity" and kind in PARTITION_TYPES
+            by_time = unit in UNITS and kind in ("date", "timestamp", "timestamptz")
+            if by_time and find_spec("pyiceberg_core") is None:  # with which the library writes the rows that stay
+                return f"is partitioned by {unit}({column}), which takes pip install 'airflow-cairn[iceberg]'"
+            if not (by_value or by_time) or "." in str(column):
                 return f"is partitioned by {field.transform}({column}), a {kind}"
         return None
 
     def _partition_by(self) -> tuple[str, ...]:
         schema = self._table.schema()
         return tuple(str(schema.find_column_name(each.source_id)) for each in self._table.metadata.spec().fields)
+
+    def _units(self) -> tuple[str, ...]:
+        transforms = (str(each.transform) for each in self._table.metadata.spec().fields)
+        return tuple(each if each in UNITS else "" for each in transforms)
+
+    def _sorted_by(self) -> Iterator[SortedBy]:
+        """Give the table's order up to a column that Spark cannot sort by."""
+        top = {each.field_id: each.name for each in self._table.schema().fields}
+        for each in self._table.sort_order().fields:
+            transform = str(each.transform)
+            keeps_order = transform in ("identity", *UNITS) or transform.startswith("truncate")
+            if each.source_id not in top or not keeps_order:
+                return
+            yield SortedBy(
+                top[each.source_id],
+                descending=each.direction.value == "desc",
+                nulls_last=each.null_order.value == "nulls-last",
+            )
 
     def has(self, mark: Mark) -> bool:
         return mark.token in [each.partition(":")[0] for each in self._marks(mark.owner)]
@@ -357,6 +398,9 @@ class OpenIceberg:
         spec = len(self._table.spec().fields)
         partitions = {tuple(each.partition[at] for at in range(spec)) for each in added}
         self._check_foreign(mark, change.version, partitions)
+        if any(units := self._units()):
+            kinds = [str(self._table.schema().find_type(each)) for each in self._partition_by()]
+            return in_partitions(self._partition_by(), kinds, units, partitions)
         return matching(self._partition_by(), partitions)
 
     def _check_foreign(self, mark: Mark, version: str, partitions: Collection[Row] | None) -> None:
@@ -455,6 +499,20 @@ def _add(transaction: Any, files: Sequence[Any], about: Mapping[str, str]) -> No
 def _named(snapshot: Any) -> str:
     about = snapshot.summary
     return f"snapshot {snapshot.snapshot_id}, {about.operation.value if about else 'of an unknown kind'}"
+
+
+def _write_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Give what a table's properties say of its Parquet files as options of Spark's writer."""
+    found = {}
+    for name, value in properties.items():
+        own = name.removeprefix("write.parquet.")
+        for theirs, option in _PARQUET_OPTIONS.items() if own != name else ():
+            if own == theirs or (theirs.endswith(".") and own.startswith(theirs)):
+                found[option + own.removeprefix(theirs)] = value
+    level = properties.get("write.parquet.compression-level")
+    if level and properties.get("write.parquet.compression-codec", "zstd") == "zstd":
+        found["parquet.compression.codec.zstd.level"] = level
+    return found
 
 
 def _human(transform: Any, kind: Any, value: Any) -> str | None:

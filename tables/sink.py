@@ -24,6 +24,7 @@ from ..checkpoint.documents.staged_tables import (
     Mode,
     StagedRows,
     TableDescription,
+    partitions_shown,
     staged_of,
     types_of,
 )
@@ -438,9 +439,9 @@ def misfit(manifest: Manifest, now: TableDescription) -> str | None:
     """
     if manifest.table_id not in ("", now.table_id):
         return "it is another table of the same name"
-    if manifest.partition_by != now.partition_by:
-        parts = [", ".join(each) or "nothing" for each in (manifest.partition_by, now.partition_by)]
-        return f"it was partitioned by {parts[0]}, and is now by {parts[1]}"
+    if (manifest.partition_by, manifest.partition_units) != (now.partition_by, now.partition_units):
+        before, after = (partitions_shown(each) or "nothing" for each in (manifest, now))
+        return f"it was partitioned by {before}, and is now by {after}"
     staged, there = types_of(manifest.columns), types_of(now.columns)
     for name, kind in staged.items():
         if name not in there:

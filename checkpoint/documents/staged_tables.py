@@ -60,6 +60,15 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SortedBy:
+    """A column by which a table sorts the rows of a file."""
+
+    column: str
+    descending: bool = field(default=False, metadata=SPARSE)
+    nulls_last: bool = field(default=False, metadata=SPARSE)
+
+
+@dataclass(frozen=True, slots=True)
 class TableDescription:
     """A table as it was when the epoch's first attempt was triggered."""
 
@@ -100,6 +109,12 @@ class TableDescription:
     """Of a table that is written by branches: the parts of its name. Then `staging` begins the branches' names."""
     location: str = field(default="", metadata=SPARSE)
     """URL of the folder of a table that is written by branches."""
+    partition_units: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """By column, the unit of time that is kept apart: year, month, day or hour; empty: the value. Without any: none."""
+    write_options: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
+    """What the table says of its Parquet files, as options of Spark's writer."""
+    sorted_by: tuple[SortedBy, ...] = field(default=(), metadata=SPARSE)
+    """How rows are sorted in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +141,8 @@ class Manifest:
     """Files of the keys that an upsert deletes."""
     version: str = field(default="", metadata=SPARSE)
     """That of the table when the epoch's first attempt was triggered."""
+    partition_units: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """As of a `TableDescription`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +245,12 @@ def digest_of_list(files: Iterable[tuple[str, Mapping[str, str | None]]]) -> str
 def types_of(columns: Mapping[str, Any]) -> dict[str, str]:
     """Give each column's type as canonical text, without what may differ: nullability and metadata inside of it."""
     return {each["name"]: json.dumps(_bare(each["type"]), sort_keys=True) for each in columns["fields"]}
+
+
+def partitions_shown(of: TableDescription | Manifest) -> str:
+    """Name the partitions for people."""
+    units = of.partition_units or ("",) * len(of.partition_by)
+    return ", ".join(f"{unit}({each})" if unit else each for each, unit in zip(of.partition_by, units, strict=True))
 
 
 def free_name(name: str, taken: Collection[str]) -> str:

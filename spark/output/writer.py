@@ -195,7 +195,7 @@ class Writer:
             in_force = self._committer_of(df.sparkSession, url)
             df = self._distributed(df, key)
             if appended is not None and appended.partition_by:
-                df = partitions.told_apart(df, appended.partition_by)
+                df = partitions.told_apart(df, partitions.texts(appended.partition_by))
             return Planned(output, url, df, in_force)
 
     def plan_base(
@@ -261,7 +261,7 @@ class Writer:
             in_force = self._committer_of(spark, url)
             rows = rows_of_files(spark, self._files, Stored(output, [File(0, each) for each in older]))
             by = output.appended.partition_by if output.appended is not None else ()
-            df = partitions.told_apart(rows, by) if by else rows
+            df = partitions.told_apart(rows, partitions.texts(by)) if by else rows
             if without:
                 df = df.where(~df[partitions.COLUMN].isin(sorted(without)))
             df = df.repartition(partitions.COLUMN) if by else df.coalesce(1)

@@ -56,8 +56,13 @@ def check(output_id: str, df: DataFrame, columns: Sequence[str]) -> None:
             )
 
 
-def told_apart(df: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Add the name of each row's partition: readable values, and a hash of them."""
+def told_apart(df: DataFrame, values: Sequence[Column]) -> DataFrame:
+    """Add the name of each row's partition: readable values, and a hash of them.
+
+    Args:
+        df: the rows.
+        values: those of a row that its partition has, as texts.
+    """
     from pyspark.sql import functions
 
     # The length precedes each text, and a null has none, so different values never make one text.
@@ -65,10 +70,10 @@ def told_apart(df: DataFrame, columns: Sequence[str]) -> DataFrame:
         functions.coalesce(
             functions.concat(functions.octet_length(text).cast("string"), functions.lit(":"), text), functions.lit("-")
         )
-        for text in _texts(columns)
+        for text in values
     ]
     digest = functions.upper(functions.sha2(functions.concat(*marked).cast("binary"), 256))
-    return df.withColumn(COLUMN, _name(columns, _READABLE, functions.substring(digest, 1, _HASH)))
+    return df.withColumn(COLUMN, _name(values, _READABLE, functions.substring(digest, 1, _HASH)))
 
 
 def older_names(df: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -76,9 +81,10 @@ def older_names(df: DataFrame, columns: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions
 
     # This hash skips nulls, so a flag for null is hashed with each text.
-    marked = [part for text in _texts(columns) for part in (text.isNull(), text)]
+    values = texts(columns)
+    marked = [part for text in values for part in (text.isNull(), text)]
     hashed = functions.hex(functions.xxhash64(*marked))
-    return df.select(_name(columns, _OLDER_READABLE, hashed).alias(COLUMN)).distinct()
+    return df.select(_name(values, _OLDER_READABLE, hashed).alias(COLUMN)).distinct()
 
 
 def is_older(name: str) -> bool:
@@ -86,16 +92,17 @@ def is_older(name: str) -> bool:
     return 0 < len(name.rpartition("-")[2]) <= _OLDER_HASH
 
 
-def _texts(columns: Sequence[str]) -> list[Column]:
+def texts(columns: Sequence[str]) -> list[Column]:
+    """Give the values of columns as texts."""
     from pyspark.sql import functions
 
     return [functions.col(quoted(each)).cast("string") for each in columns]
 
 
-def _name(columns: Sequence[str], readable: int, hashed: Column) -> Column:
+def _name(values: Sequence[Column], readable: int, hashed: Column) -> Column:
     from pyspark.sql import functions
 
-    shown = functions.concat_ws(".", *(functions.coalesce(each, functions.lit("null")) for each in _texts(columns)))
+    shown = functions.concat_ws(".", *(functions.coalesce(each, functions.lit("null")) for each in values))
     plain = functions.substring(functions.regexp_replace(shown, "[^A-Za-z0-9_.-]", "_"), 1, readable)
     return functions.concat(plain, functions.lit("-"), hashed)
 

@@ -180,7 +180,15 @@ class Place:
             gone.append(StagedFile(f"{number}.parquet", self._put(f"{folder}/deletes/{number}.parquet", columns), 1))
         columns_then = then.columns if then.table_id else _NEW
         text = staged_tables.manifest_text(
-            Manifest(then.table_id, columns_then, then.partition_by, tuple(files), tuple(gone), then.version)
+            Manifest(
+                then.table_id,
+                columns_then,
+                then.partition_by,
+                tuple(files),
+                tuple(gone),
+                then.version,
+                then.partition_units,
+            )
         )
         count = len(ids) + len(deletes)
         rows = StagedRows(self.owner, folder, staging, staged_tables.digest(text), count, mode, key)

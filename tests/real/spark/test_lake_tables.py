@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -40,7 +41,7 @@ from airflow_cairn.spark.staged_tables import EpochTable
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.postgres import NEW_TYPES
 from airflow_cairn.tables.sink import TableSink, _listed
-from tests.real.spark.pipeline import Pipeline
+from tests.real.spark.pipeline import Pipeline, in_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +91,7 @@ class Lake:
         self.catalog.create_table("sales.orders", ICEBERG, partition_spec=by)
         self.uri = f"file://{folder}/the events"
         deltalake.DeltaTable.create(self.uri, deltalake.Schema.from_arrow(ARROW), partition_by=["region", "open"])
-        self.sinks = (
+        self.sinks: tuple[TableSink, ...] = (
             TableSink("orders", IcebergTable("lake.sales.orders", conn_id="c", read=True), lambda _: self.properties),
             TableSink("events", DeltaTable(self.uri, read=True), lambda _: {}),
             TableSink(
@@ -230,6 +231,77 @@ def test_two_tables_advance_with_one_checkpoint(spark: SparkSession, lake: Lake)
         }
     assert iceberg.scan(row_filter="region = 'a/b c=d%'").to_arrow()["id"].to_pylist() == [1]
     assert iceberg.scan().to_arrow().sort_by("id").to_pylist()[2]["price"] == 2
+
+
+def test_spans_of_time_and_the_order_of_rows(spark: SparkSession, lake: Lake) -> None:  # semantics C4
+    """The format counts years, months, days and hours in UTC, and says how its files are written."""
+    # Around 1970, at a change of Adelaide's clock, and after what nanoseconds can count.
+    around = ("1969-12-31 23:59:59.999999", "1970-01-01 00:00:00", "1969-12-31 23:10:00", "1969-12-31 12:00:00")
+    moments = (*around, "1950-02-28 12:00:00", "2026-10-04 02:30:00", "2026-10-04 03:10:00", "2299-12-31 23:59:59.999")
+    columns = (NestedField(2, "at", TimestamptzType()), NestedField(3, "local", TimestampType()))
+    schema = Schema(NestedField(1, "id", LongType()), *columns, NestedField(4, "day", DateType()))
+    # By table, the transforms of its columns, and how much of a moment's text they keep.
+    tables: dict[str, tuple[dict[int, Any], int]] = {
+        "by_hour": ({2: HourTransform()}, 13),
+        "by_local_hour": ({3: HourTransform()}, 13),
+        "by_day": ({2: DayTransform(), 3: MonthTransform(), 4: YearTransform()}, 10),
+        "by_month": ({2: YearTransform(), 4: MonthTransform()}, 7),
+        "by_year": ({2: YearTransform()}, 4),
+    }
+    for name, (units, _) in tables.items():
+        lake.catalog.create_table(
+            f"sales.{name}",
+            schema,
+            partition_spec=PartitionSpec(
+                *(PartitionField(at, 1000 + at, unit, f"p{at}") for at, unit in units.items())
+            ),
+            sort_order=SortOrder(SortField(1, IdentityTransform(), SortDirection.DESC, NullOrder.NULLS_LAST)),
+            properties={
+                "write.parquet.compression-codec": "gzip",
+                "write.parquet.bloom-filter-enabled.column.id": "true",
+                "write.parquet.bloom-filter-max-bytes": "65536",
+            },
+        )
+    lake.sinks = tuple(
+        TableSink(name, IcebergTable(f"lake.sales.{name}", conn_id="c"), lambda _: lake.properties) for name in tables
+    )
+    numbers = dict(enumerate((*moments, None)))
+
+    def rows(given: dict[int, str | None], ids: Sequence[int]) -> DataFrame:
+        listed = ", ".join(f"({number}L, {'NULL' if text is None else repr(text)})" for number, text in given.items())
+        made = spark.sql(f"SELECT * FROM VALUES {listed} AS (number, text)").crossJoin(
+            spark.createDataFrame([(each,) for each in ids], "at int")
+        )
+        return made.selectExpr(
+            "10 * number + at AS id",
+            "CAST(text || ' UTC' AS TIMESTAMP) AS at",
+            "CAST(text AS TIMESTAMP_NTZ) AS local",
+            "DATE(text) AS day",
+        )
+
+    changed = {number: numbers[number] for number in (0, 5, len(moments))}
+    with in_zone(spark, "Australia/Adelaide"):
+        for mode, given, ids in (("append", numbers, (0, 2, 1)), ("overwrite_partitions", changed, (5,))):
+            lake.trigger(mode)
+            with lake.pipeline.epoch(mode) as epoch:
+                for name in tables:
+                    getattr(epoch.table(name), mode)(rows(given, ids))
+            lake.complete(mode)
+    for name, (_, kept) in tables.items():
+        spans = {number: text and text[:kept] for number, text in numbers.items()}
+        gone = {spans[number] for number in changed}
+        expected = [10 * number + at for number, span in spans.items() if span not in gone for at in range(3)]
+        table = lake.catalog.load_table(f"sales.{name}")
+        found = table.scan().to_arrow()["id"].to_pylist()
+        assert sorted(found) == sorted([*expected, *(10 * number + 5 for number in changed)]), name
+        files = table.inspect.files().to_pylist()
+        assert len(files) == len({*spans.values()}), f"{name}: a file for each partition"
+        for each in files:
+            file = pq.ParquetFile(each["file_path"].removeprefix("file://"))
+            ids_of_file = file.read()["id"].to_pylist()
+            assert ids_of_file == sorted(ids_of_file, reverse=True)
+            assert file.metadata.row_group(0).column(0).compression == "GZIP"
+            assert 1 << 16 < each["file_size_in_bytes"] < 1 << 17, "the Bloom filter"
 
 
 def test_rows_take_the_place_of_others(

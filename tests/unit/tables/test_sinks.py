@@ -25,11 +25,19 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan
+from pyiceberg.table.sorting import NullOrder
 from pyiceberg.table.update import update_table_metadata
-from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, UUIDType
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    YearTransform,
+)
+from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, TimestamptzType, UUIDType
 
-from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, description_of, packed
+from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, SortedBy, description_of, packed
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.spark.staged_columns import check_key
@@ -734,6 +742,67 @@ def test_tables_that_cannot_be_appended_to_are_refused_at_the_trigger(tmp_path: 
         log.write_text("\n".join([json.dumps({"protocol": protocol}), *lines]))
         with pytest.raises(InvalidStateError, match=f"the feature {feature}"):
             TableSink("t", DeltaTable(f"file://{tmp_path}/{feature}"), lambda _: {}).trigger(1, 0)
+
+
+def test_what_an_iceberg_table_says_of_its_files(tmp_path: Path) -> None:
+    """Spans of time, an order as far as Spark has it, Parquet's settings; other spans in between are another layout."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    with place.table.update_schema() as update:
+        update.add_column("at", TimestamptzType())
+    with place.table.update_spec() as spec:
+        spec.add_field("at", DayTransform()).add_field("route", IdentityTransform())
+    with place.table.update_sort_order() as order:
+        order.desc("at", IdentityTransform(), NullOrder.NULLS_LAST).asc("id", BucketTransform(4)).asc(
+            "route", IdentityTransform()
+        )
+    with place.table.transaction() as change:
+        said = {"bloom-filter-fpp.column.id": "0.1", "row-group-size-bytes": "1", "compression-level": "9", "x": "1"}
+        change.set_properties({f"write.parquet.{name}": value for name, value in said.items()})
+    staging = place.trigger(3)
+    assert (place.described.partition_by, place.described.partition_units) == (("at", "route"), ("day", ""))
+    assert place.described.sorted_by == (SortedBy("at", descending=True, nulls_last=True),)
+    assert place.described.write_options == {
+        "parquet.bloom.filter.fpp#id": "0.1",
+        "parquet.block.size": "1",
+        "parquet.compression.codec.zstd.level": "9",
+    }
+    told = notice(place.stage(staging, "good", 1))
+    with place.table.update_spec() as spec:
+        spec.remove_field("at_day").add_field("at", HourTransform())
+    with raises_code("table_changed", match=r"was partitioned by day\(at\), route, and is now by route, hour\(at\)"):
+        place.sink.notify_checkpoint_complete(told)
+
+
+@pytest.mark.parametrize("unit", [DayTransform(), HourTransform(), MonthTransform(), YearTransform()])
+def test_rows_of_others_in_a_span_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: Any) -> None:
+    """Those in a span that is overwritten keep the notice; those in another span stay."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    with place.table.update_schema() as update:
+        update.add_column("at", TimestamptzType())
+    with place.table.update_spec() as spec:
+        spec.add_field("at", unit, "span")
+
+    def row(number: int) -> dict[str, list[Any]]:
+        return {**route_of(number), "at": [datetime.datetime(1960 + number, 1, 1, tzinfo=datetime.UTC)]}
+
+    monkeypatch.setattr(place, "row", row)
+    place.table.append(pa.table(row(3)))
+    told = notice(place.stage(place.trigger(3), "good", 4, mode=Mode.OVERWRITE))
+    place.table.append(pa.table(row(5)))
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [3, 4, 5]
+    told = notice(place.stage(place.trigger(4), "good", 4, mode=Mode.OVERWRITE), checkpoint=4)
+    place.table.append(pa.table(row(4)))
+    with raises_code("table_changed", match="append"):
+        place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [3, 4, 4, 5]
+    place.table.append(pa.concat_tables([pa.table(row(6)), pa.table({**row(6), "id": [7]})]))
+    told = notice(place.stage(place.trigger(5), "good", 6, mode=Mode.UPSERT, key=("id",)), checkpoint=5)
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [3, 4, 4, 5, 6, 7], "the row beside it in the file stays"
+    monkeypatch.setattr(iceberg, "find_spec", lambda _: None)
+    with pytest.raises(InvalidStateError, match=r"partitioned by .*\(at\), which takes pip install"):
+        place.trigger(6)
 
 
 def test_a_file_that_the_other_listener_has_deleted_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
