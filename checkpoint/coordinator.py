@@ -15,13 +15,14 @@ from typing import TypeVar
 
 from ..storage.clock import Runtime, system_runtime
 from ..storage.port import ObjectStore
-from .acts import acknowledgements, opening, overdue
+from .acts import acknowledgements, opening
 from .acts.acknowledgements import ExecutionReports
 from .acts.claims import ClaimRequest, Claims, Drivers
 from .acts.completion import Completion
 from .acts.failover import Failover, FailureReport
 from .acts.interventions import Ownership, Rewinding
 from .acts.trigger import EpochTriggering, TriggerRight
+from .acts.use_case import UseCase
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
 from .cleanup.cleaner import Cleaner
 from .documents import unread
@@ -42,7 +43,7 @@ from .rules.history import EpochUnknown
 from .savepoints.start_from import Importing
 from .savepoints.take import Savepoints
 from .store import completed_epochs, verification
-from .store.head_store import AfterSwap, Decision, OpenJob, UseCase, changed
+from .store.head_store import AfterSwap, Decision, OpenJob
 
 R = TypeVar("R")
 
@@ -271,13 +272,8 @@ class Coordinator(UseCase):
 
         Aborted epochs go on after `unpause`. A second call changes nothing.
         """
-
-        def decide(head: Head, now_ms: int) -> Decision[None]:
-            paused = transitions.pause(overdue.end_overdue(self.files, head, now_ms), now_ms)
-            return Decision(None, changed(head, paused))
-
         self._heads.ensure()
-        self._heads.update(decide)
+        self._update_settled(lambda head, now_ms: Decision(None, transitions.pause(head, now_ms)))
 
     def unpause(self) -> None:
         """Take periodic requests again because the DAG is unpaused; a job stopped in another way stays stopped (S1).
@@ -285,12 +281,7 @@ class Coordinator(UseCase):
         An epoch whose checkpoint the pause has aborted is resumed by the task that waits for it (`go_on`), or by the
         next try of one of its stages (`begin`).
         """
-
-        def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = overdue.end_overdue(self.files, head, now_ms)
-            return Decision(None, changed(head, transitions.unpause(settled)))
-
-        self._heads.update(decide)
+        self._update_settled(lambda head, _now_ms: Decision(None, transitions.unpause(head)))
 
     def resume(self, *, actor: str = "") -> None:
         """Take all requests again; change nothing if the job is not stopped (semantics S1).
@@ -302,13 +293,12 @@ class Coordinator(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = overdue.end_overdue(self.files, head, now_ms)
-            after = replace(settled, stopped=None)
+            after = replace(head, stopped=None)
             after = transitions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
-            after = transitions.done_by(actor, InterventionKind.RESUME, settled, after, now_ms)
-            return Decision(None, changed(head, after))
+            after = transitions.done_by(actor, InterventionKind.RESUME, head, after, now_ms)
+            return Decision(None, after)
 
-        self._heads.update(decide)
+        self._update_settled(decide)
 
     def restore_latest(self, *, required: bool = False) -> restored_state.RestoreChoice:
         """Abort pending checkpoints, find the newest completed checkpoint that is whole, and record it (R1, R2, R5).
@@ -320,17 +310,14 @@ class Coordinator(UseCase):
             NoCheckpointError: a checkpoint is required and there is none, or every retained one is damaged.
         """
 
-        def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = overdue.end_overdue(self.files, head, now_ms)
-            suspended = transitions.suspend_pending(settled, "the job is being restored", now_ms)
-            return Decision(None, changed(head, suspended))
-
         def choose(head: Head, now_ms: int) -> Decision[restored_state.RestoreChoice]:
             found = opening.choose_restored(self.files, head)
             record = found.record("restored manually", now_ms, self._runtime.now_ms())
             return Decision(found, transitions.record_restore(head, record) if record else None)
 
-        self._heads.update(decide)
+        self._update_settled(
+            lambda head, now_ms: Decision(None, transitions.suspend_pending(head, "the job is being restored", now_ms))
+        )
         choice = self._heads.update(choose)[1]
         if required and choice.pointer is None:
             raise NoCheckpointError(

@@ -18,10 +18,11 @@ from ..reasons import DECLINES, AckAnswer, cause_first
 from ..rules import history, transitions
 from ..rules.history import EpochEnded, EpochPending
 from ..store import acks, completed_epochs, metadata_file
-from ..store.head_store import Decision, UseCase, changed
+from ..store.head_store import Decision
 from ..store.job_files import JobFiles
-from . import carry_over, overdue
+from . import carry_over
 from .carry_over import BegunExecution
+from .use_case import UseCase
 
 log = logging.getLogger("airflow_cairn")
 
@@ -96,7 +97,7 @@ class ExecutionReports(UseCase):
             log.info("Already acknowledged: %s; this driver's files are left to the cleaner", _named(ack))
             return AckAnswer.DUPLICATE
         try:
-            head, answer = self._heads.update(lambda head, now_ms: self._judge(ack, head, now_ms), waits=False)
+            head, answer = self._update_settled(lambda head, _now_ms: self._judge(ack, head), waits=False)
         except (ForbiddenError, UnavailableError) as error:
             # A driver's role may lack the right to change the head, so a refusal is not waited for. The next task has
             # that right, and finds the marker.
@@ -222,25 +223,24 @@ class ExecutionReports(UseCase):
             current = execution is not None and execution.token == it.token
         return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms, overtaken=late)
 
-    def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
-        settled = overdue.end_overdue(self._files, head, now_ms)
-        place = completed_epochs.where_is(self._files, settled, ack.epoch)
+    def _judge(self, ack: AckDocument, head: Head) -> Decision[AckAnswer]:
+        place = completed_epochs.where_is(self._files, head, ack.epoch)
         if isinstance(place, EpochPending):
             if _started_by(place.entry, ack):
-                return Decision(AckAnswer.SUCCESS, changed(head, settled))
-            answer = acks.judge(settled, self._documents.of(place.entry), ack)
-            return Decision(answer, changed(head, _noted(settled, ack, answer)))
-        if isinstance(place, EpochCompleted) and self._possibly_in_checkpoint(settled, place.checkpoint, ack):
-            return Decision(AckAnswer.SUCCESS, changed(head, settled))
-        ended = settled.carryable(ack.epoch)
+                return Decision(AckAnswer.SUCCESS)
+            answer = acks.judge(head, self._documents.of(place.entry), ack)
+            return Decision(answer, _noted(head, ack, answer))
+        if isinstance(place, EpochCompleted) and self._possibly_in_checkpoint(head, place.checkpoint, ack):
+            return Decision(AckAnswer.SUCCESS)
+        ended = head.carryable(ack.epoch)
         if ended is not None and self._lends(ended, ack.token):
             if ended.paused:
                 # semantics S1: what runs when the DAG is paused runs to its end, and the next attempt takes it over.
-                return Decision(AckAnswer.SUCCESS, changed(head, settled))
-            rejected = history.reject(settled, ended, ack.token)
+                return Decision(AckAnswer.SUCCESS)
+            rejected = history.reject(head, ended, ack.token)
             return Decision(AckAnswer.DISCARDED, _noted(rejected, ack, AckAnswer.DISCARDED))
-        answer = acks.judge(settled, None, ack)
-        return Decision(answer, changed(head, _noted(settled, ack, answer)))
+        answer = acks.judge(head, None, ack)
+        return Decision(answer, _noted(head, ack, answer))
 
     def _read_answer(self, ack: AckDocument, head: Head) -> AckAnswer:
         """Judge an acknowledgement without changing the head: unless the head has rejected it, it may count."""

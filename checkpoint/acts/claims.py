@@ -37,11 +37,11 @@ from ..rules.admission import StateOf, always_running
 from ..rules.failures import members_of
 from ..store import acks, attempt_documents
 from ..store.attempt_documents import execution_of
-from ..store.head_store import UseCase
 from ..store.job_files import JobFiles
 from . import barrier, carry_over
 from .failover import Failover, FailureReport, was_given_up
 from .resume import Resumption
+from .use_case import UseCase
 
 MAX_TRIES = 32
 """Attempts that may replace each other during one `begin`, before it raises."""

@@ -24,9 +24,10 @@ from ..rules.admission import StateOf, always_running
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
-from ..store.head_store import Decision, UseCase, changed
-from . import barrier, carry_over, failover, finalize, overdue
+from ..store.head_store import Decision
+from . import barrier, carry_over, failover, finalize
 from .resume import Resumed, Resumption
+from .use_case import UseCase
 
 NO_ATTEMPT = (
     "no checkpoint of the epoch is known: none was triggered, or the last one ended so long ago that the history "
@@ -68,10 +69,9 @@ class Completion(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[Progress]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            place = completed_epochs.where_is(self._files, settled, epoch)
+            place = completed_epochs.where_is(self._files, head, epoch)
             if not isinstance(place, EpochPending):
-                return Decision(_ended(settled, place), changed(head, settled))
+                return Decision(_ended(head, place))
             entry = place.entry
             document = self._documents.of(entry)
             executions = document.executions
@@ -94,20 +94,20 @@ class Completion(UseCase):
                     others=barrier.describe(others),
                     for_good=for_good,
                 )
-                aborted = transitions.abort(settled, entry, ending, now_ms)
+                aborted = transitions.abort(head, entry, ending, now_ms)
                 ended = completed_epochs.where_is(self._files, aborted, epoch)
                 assert not isinstance(ended, EpochPending)
                 return Decision(_ended(aborted, ended), aborted)
             hooks = attempt_documents.hooks_missing(self._files, document.hooks)
-            without = partial_completion.decide(settled, entry, document, seen, now_ms)
+            without = partial_completion.decide(head, entry, document, seen, now_ms)
             if without is not None and not hooks:
-                return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed(head, settled))
+                return Decision(Ready(entry.id, tuple(sorted(without.stages))))
             restarted = carry_over.restarts_waiting(self._files, document, failed=True)
-            quiet = _quiet_until_ms(settled, document)
+            quiet = _quiet_until_ms(head, document)
             waiting = Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted, quiet)
-            return Decision(waiting, changed(head, settled))
+            return Decision(waiting)
 
-        return self._heads.update(decide)[1]
+        return self._update_settled(decide)[1]
 
     def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
         """Report how far the epoch's checkpoint is; resume it if the job tolerates its failure (D5, S1, C2).
@@ -144,15 +144,14 @@ class Completion(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            entry = settled.pending_by_id(checkpoint)
+            entry = head.pending_by_id(checkpoint)
             if entry is None:
-                return Decision(result=False, head=changed(head, settled))
-            after = transitions.abort(settled, entry, Ending(reason, detail), now_ms)
-            after = transitions.done_by(actor, InterventionKind.GIVE_UP, settled, after, now_ms, checkpoint)
+                return Decision(result=False)
+            after = transitions.abort(head, entry, Ending(reason, detail), now_ms)
+            after = transitions.done_by(actor, InterventionKind.GIVE_UP, head, after, now_ms, checkpoint)
             return Decision(result=True, head=after)
 
-        return self._heads.update(decide)[1]
+        return self._update_settled(decide)[1]
 
     def complete(self, checkpoint: int) -> EpochCompleted:
         """Complete a checkpoint all of whose stages have acknowledged or may be left out (semantics C1, B3, F6).
@@ -169,19 +168,18 @@ class Completion(UseCase):
 
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | _NotCompleted]:
             nonlocal epoch
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            entry = settled.pending_by_id(checkpoint)
+            entry = head.pending_by_id(checkpoint)
             if entry is None:
                 # An expiry that this call finds is stored even though the call then fails (D2).
-                return Decision(self._outcome(settled, checkpoint, epoch), changed(head, settled))
+                return Decision(self._outcome(head, checkpoint, epoch))
             epoch = entry.epoch
             document = self._documents.readable(entry)
-            finished = finalize.complete(self._files, settled, entry, now_ms, document, self._job.known)
+            finished = finalize.complete(self._files, head, entry, now_ms, document, self._job.known)
             ended = finished.ended_by_id(checkpoint)
             assert ended is not None
             return Decision(_answer(ended), finished)
 
-        answer = self._heads.update(decide, known=True)[1]
+        answer = self._update_settled(decide, known=True)[1]
         if isinstance(answer, _NotCompleted):
             raise CheckpointFailedError(
                 f"checkpoint {checkpoint} did not complete: {answer.why}", job=self._files.job, checkpoint=checkpoint
@@ -211,20 +209,19 @@ class Completion(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[int | None]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            place = completed_epochs.where_is(self._files, settled, epoch)
+            place = completed_epochs.where_is(self._files, head, epoch)
             if not isinstance(place, EpochPending):
                 completed = place.checkpoint if isinstance(place, EpochCompleted) else None
-                return Decision(completed, changed(head, settled))
+                return Decision(completed)
             entry = place.entry
             document = self._documents.of(entry)
             found = self._acks_if_last(entry, document, stage) if read_of != entry.token else read
             if found is None:
-                return Decision(None, changed(head, settled))
+                return Decision(None)
             try:
-                finished = finalize.complete(self._files, settled, entry, now_ms, document, self._job.known, found)
+                finished = finalize.complete(self._files, head, entry, now_ms, document, self._job.known, found)
             except CheckpointNotReadyError:
-                return Decision(None, changed(head, settled))
+                return Decision(None)
             ended = finished.ended_by_id(entry.id)
             assert ended is not None
             return Decision(entry.id if ended.status is Status.COMPLETED else None, finished)
@@ -239,7 +236,7 @@ class Completion(UseCase):
             read, read_of = self._acks_if_last(entry, document, stage), entry.token
             if read is None:
                 return None
-        checkpoint = self._heads.update(decide, known=True)[1]
+        checkpoint = self._update_settled(decide, known=True)[1]
         return None if checkpoint is None else EpochCompleted(epoch, checkpoint)
 
     def _acks_if_last(

@@ -29,12 +29,13 @@ from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..rules.transitions import Ending
 from ..store import acks, completed_epochs
 from ..store.attempt_documents import execution_of
-from ..store.head_store import Decision, UseCase, changed
+from ..store.head_store import Decision
 from ..store.job_files import JobFiles
-from . import barrier, carry_over, finalize, overdue
+from . import barrier, carry_over, finalize
 from .barrier import BARRIER
 from .carry_over import CarryOver
 from .opening import Opener, Opening
+from .use_case import UseCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class Failover(UseCase):
             UnavailableError: the store did not answer. Either nothing has changed, or the next report finds the attempt
                 that this one has opened.
         """
-        head, answer = self._heads.update(lambda head, now_ms: self._decide(report, token, head, now_ms))
+        head, answer = self._update_settled(lambda head, now_ms: self._decide(report, token, head, now_ms))
         if not isinstance(answer, FailedOver) or not answer.created:
             return answer
         before = self._documents.lent_by(next(head.ended_of_epoch(report.epoch), None))
@@ -172,10 +173,9 @@ class Failover(UseCase):
         return replace(answer, restarted=(*answer.restarted, *late))
 
     def _decide(self, report: FailureReport, token: str, head: Head, now_ms: int) -> Decision[FailAnswer]:
-        settled = overdue.end_overdue(self._files, head, now_ms)
-        place = completed_epochs.where_is(self._files, settled, report.epoch)
+        place = completed_epochs.where_is(self._files, head, report.epoch)
         if not isinstance(place, EpochPending):
-            return Decision(_not_pending(place, report), changed(head, settled))
+            return Decision(_not_pending(place, report))
         document = self._documents.of(place.entry)
         execution = execution_of(document, report.stage)
         if execution.token != token:
@@ -190,11 +190,11 @@ class Failover(UseCase):
         # A driver that was told to end does not know by whom; the task that watched it may know.
         closing = declined is not None and declined[0] is Reason.CHECKPOINT_DECLINED_TASK_CLOSING
         why = report.detail if declined is None or closing else declined[1]
-        failing = _Failing(settled, now_ms, place.entry, document, carried, report, why)
+        failing = _Failing(head, now_ms, place.entry, document, carried, report, why)
         verdict = self._verdict(failing)
         if failing.may_leave_out and (report.final or isinstance(verdict, Exhausted)):
-            given_up = give_up(self._files, settled, place.entry, document, report.stage, why)
-            return _failed(failing, verdict, token) if given_up is None else Decision(given_up, changed(head, settled))
+            given_up = give_up(self._files, head, place.entry, document, report.stage, why)
+            return _failed(failing, verdict, token) if given_up is None else Decision(given_up)
         if isinstance(verdict, Exhausted):
             return _failed(failing, verdict, token)
         return self._open_next(failing, verdict)

@@ -23,8 +23,8 @@ from ..rules.mirrors import check_runs_here
 from ..rules.rewinds import Rewound, planned, rewound
 from ..rules.transitions import done_by
 from ..store import verification
-from ..store.head_store import Decision, UseCase, changed
-from . import overdue
+from ..store.head_store import Decision, changed
+from .use_case import UseCase
 
 
 class Rewinding(UseCase):
@@ -36,12 +36,7 @@ class Rewinding(UseCase):
         Raises:
             NoCheckpointError: the checkpoint is not retained.
         """
-
-        def decide(head: Head, now_ms: int) -> Decision[Rewound]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            return Decision(planned(settled, to), changed(head, settled))
-
-        return self._heads.update(decide)[1]
+        return self._update_settled(lambda head, _now_ms: Decision(planned(head, to)))[1]
 
     def rewind(
         self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None, actor: str = ""
@@ -68,8 +63,7 @@ class Rewinding(UseCase):
             if sent is not None and sent[0] in head.rewinds:
                 # Only the answer of the swap was lost. Epochs may have completed since, which must not be undone.
                 return Decision(sent[1])
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            found = planned(settled, to)
+            found = planned(head, to)
             if agreed is not None and found != agreed:
                 raise RefusedError(
                     "the job has changed since you looked, and the rewind would undo something else; look again",
@@ -80,14 +74,14 @@ class Rewinding(UseCase):
                     now=rewinds.described(found),
                 )
             if not found.undone:
-                return Decision(found, changed(head, settled))
-            self._check(settled, found, abort_pending=abort_pending)
-            back = rewound(settled, to, now_ms)
-            after = done_by(actor, InterventionKind.REWIND, settled, back, now_ms, to)
+                return Decision(found)
+            self._check(head, found, abort_pending=abort_pending)
+            back = rewound(head, to, now_ms)
+            after = done_by(actor, InterventionKind.REWIND, head, back, now_ms, to)
             sent = after.rewinds[-1], found
             return Decision(found, after)
 
-        return self._heads.update(decide)[1]
+        return self._update_settled(decide)[1]
 
     def _check(self, head: Head, found: Rewound, *, abort_pending: bool) -> None:
         if found.aborted and not abort_pending:

@@ -21,9 +21,10 @@ from ..rules.admission import StateOf, always_running, without_ended
 from ..rules.failures import Exhausted
 from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..store import completed_epochs
-from ..store.head_store import Decision, UseCase, changed
-from . import carry_over, failover, overdue
+from ..store.head_store import Decision
+from . import carry_over, failover
 from .opening import Opener, Opening, cause_of
+from .use_case import UseCase
 
 
 class Resumed(Enum):
@@ -72,52 +73,51 @@ class Resumption(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | Failed | Queued | TriggerFirst | None]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            place = completed_epochs.where_is(self._files, settled, epoch)
+            place = completed_epochs.where_is(self._files, head, epoch)
             if isinstance(place, EpochPending):
                 return Decision(None)
             if isinstance(place, EpochCompleted):
-                return Decision(place, changed(head, settled))
+                return Decision(place)
             newest = place.newest if isinstance(place, EpochEnded) else None
             if (
                 newest is not None
                 and newest.for_good
                 and not (cleared_by_user and self._asked_by_a_person(newest, stage))
             ):
-                return Decision(failed(newest), changed(head, settled))
-            if settled.stopped is Stopped.SHUTDOWN and newest is not None:
+                return Decision(failed(newest))
+            if head.stopped is Stopped.SHUTDOWN and newest is not None:
                 raise InvalidConfigError(
                     f"the job is shut down: let it go on (`cairn resume {self._files.job} "
                     f"{self._files.storage_option}`), then clear the task that triggers the checkpoint",
                     job=self._files.job,
-                    epoch=run_of_head(settled, epoch),
+                    epoch=run_of_head(head, epoch),
                     stage=stage,
                 )
-            newest, document = self._left_by(settled, epoch, place)
-            if settled.stopped is Stopped.PAUSED:
+            newest, document = self._left_by(head, epoch, place)
+            if head.stopped is Stopped.PAUSED:
                 raise RetryLaterError(
                     "the DAG was paused, which has stopped the job's checkpoints: unpause it",
                     code="job_paused",
                     job=self._files.job,
-                    epoch=run_of_head(settled, epoch),
+                    epoch=run_of_head(head, epoch),
                     stage=stage,
                 )
-            if transitions.needs_trigger(settled, newest, document):
-                return Decision(TriggerFirst(newest.id), changed(head, settled))
+            if transitions.needs_trigger(head, newest, document):
+                return Decision(TriggerFirst(newest.id))
             if timeout_ms is not None:
                 # The DAG file's timeout applies: one that was too short would end the next attempt as well.
                 document = replace(document, limits=replace(document.limits, timeout_ms=timeout_ms))
-            settled, queued = _turn(settled, newest, document, state_of, now_ms)
+            head, queued = _turn(head, newest, document, state_of, now_ms)
             if queued is not None:
-                return Decision(queued, changed(head, settled))
+                return Decision(queued, head)
             try:
-                after = self._next(settled, newest, document, now_ms, restart=stage)
+                after = self._next(head, newest, document, now_ms, restart=stage)
             except AlreadyReadError:
-                return Decision(TriggerFirst(newest.id), changed(head, settled))
+                return Decision(TriggerFirst(newest.id), head)
             over = after.ended_by_id(newest.id)
             return Decision(failed(over) if over is not None and over.for_good and not cleared_by_user else None, after)
 
-        return self._heads.update(decide)[1]
+        return self._update_settled(decide)[1]
 
     def _asked_by_a_person(self, ended: EndedEntry, stage: str) -> bool:
         """Tell whether a person cleared this try after the failure, rather than the failover before it.
@@ -147,25 +147,24 @@ class Resumption(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[Resumed]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            place = completed_epochs.where_is(self._files, settled, epoch)
+            place = completed_epochs.where_is(self._files, head, epoch)
             if isinstance(place, EpochPending | EpochCompleted):
-                return Decision(Resumed.PENDING, changed(head, settled))
-            newest, document = self._left_by(settled, epoch, place)
-            if settled.stopped is not None:
-                return Decision(Resumed.WAITS, changed(head, settled))
-            if transitions.needs_trigger(settled, newest, document):
-                return Decision(Resumed.TRIGGER_FIRST, changed(head, settled))
-            settled, queued = _turn(settled, newest, document, state_of, now_ms)
+                return Decision(Resumed.PENDING)
+            newest, document = self._left_by(head, epoch, place)
+            if head.stopped is not None:
+                return Decision(Resumed.WAITS)
+            if transitions.needs_trigger(head, newest, document):
+                return Decision(Resumed.TRIGGER_FIRST)
+            head, queued = _turn(head, newest, document, state_of, now_ms)
             if queued is not None:
-                return Decision(Resumed.WAITS, changed(head, settled))
+                return Decision(Resumed.WAITS, head)
             try:
-                return Decision(Resumed.PENDING, self._next(settled, newest, document, now_ms))
+                return Decision(Resumed.PENDING, self._next(head, newest, document, now_ms))
             except AlreadyReadError:
                 # The task that triggers works out the input that is left (semantics T8).
-                return Decision(Resumed.TRIGGER_FIRST, changed(head, settled))
+                return Decision(Resumed.TRIGGER_FIRST, head)
 
-        return self._heads.update(decide)[1]
+        return self._update_settled(decide)[1]
 
     def _left_by(self, head: Head, epoch: str, place: EpochEnded | EpochUnknown) -> tuple[EndedEntry, PendingDocument]:
         """Give the epoch's newest attempt, which has ended, and its document, for the next to follow."""

@@ -28,9 +28,10 @@ from ..rules.history import EpochPending, EpochPlace, EpochUnknown
 from ..rules.transitions import Ending
 from ..sources.placement import Placement
 from ..store import completed_epochs
-from ..store.head_store import Decision, UseCase, changed
-from . import carry_over, opening, overdue
+from ..store.head_store import Decision, changed
+from . import carry_over, opening
 from .opening import Opener, Opening, cause_of
+from .use_case import UseCase, end_overdue
 
 log = logging.getLogger("airflow_cairn")
 
@@ -98,7 +99,8 @@ class EpochTriggering(UseCase):
     def _answer(self, call: _Call, head: Head, now_ms: int) -> Decision[TriggerAnswer]:
         request = call.request
         mirrors.check_runs_here(head, self._files.store.uri)
-        settled = overdue.end_overdue(self._files, take_ownership(head, request.owner), now_ms)
+        # Not by `_update_settled`: on a mirror, or for a DAG that does not own the job, nothing may be ended.
+        settled = end_overdue(self._files, take_ownership(head, request.owner), now_ms)
         place = self._where_is(settled, request)
         if isinstance(place, EpochCompleted):
             return Decision(place, changed(head, settled))

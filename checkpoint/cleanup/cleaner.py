@@ -24,6 +24,7 @@ from dataclasses import field
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
 from ...storage.port import DeleteFailure, ObjectStat, PendingUpload
 from ...storage.records import dataclass
+from ..acts.use_case import UseCase
 from ..answers import EpochCompleted, FilesProgress
 from ..documents import layout
 from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument, StateHandle
@@ -36,7 +37,6 @@ from ..reasons import Status
 from ..rules import mirrors
 from ..store import completed_epochs, metadata_file
 from ..store.attempt_documents import AttemptDocuments
-from ..store.head_store import UseCase
 from ..store.job_files import JobFiles
 from ..store.metadata_file import LastSeen, References, keys_of
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from ...storage.errors import GoneError
 from ...storage.records import dataclass
+from ..acts.use_case import UseCase
 from ..documents.entries import Notice
 from ..documents.head import Head
 from ..errors import CallbackError, DocumentError
@@ -18,7 +19,7 @@ from ..masking import one_line
 from ..reasons import Status
 from ..remedies import forget_listener
 from ..rules import history, mirrors
-from ..store.head_store import Decision, UseCase, changed
+from ..store.head_store import Decision, changed
 from ..store.job_files import JobFiles
 from .committables import CheckpointNotice, told_of
 from .contracts import CheckpointListener, check_listeners

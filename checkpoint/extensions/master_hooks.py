@@ -17,10 +17,9 @@ from datetime import timedelta
 from typing import TypeVar
 
 from ...storage.errors import CairnError, GoneError
-from ..acts import overdue
+from ..acts.use_case import UseCase
 from ..documents import codec, layout
 from ..documents.attempt import HookAnswer, HookAnswersDocument, HooksRef, PendingDocument, RestorePointer
-from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import HookLine
 from ..documents.strict_json import Json, plain_json, to_json
@@ -33,7 +32,7 @@ from ..rules.restored_state import check_claimed_by_hooks
 from ..rules.transitions import Ending
 from ..store import metadata_file
 from ..store.attempt_documents import answered_state, hooks_missing
-from ..store.head_store import Decision, UseCase, changed
+from ..store.head_store import Decision
 from .contracts import MAX_ANSWER_BYTES, MasterHook, RewindNotice
 
 log = logging.getLogger("airflow_cairn")
@@ -247,12 +246,7 @@ class HookAnswers(UseCase):
 
     def _pending(self, document: PendingDocument) -> tuple[Head, int]:
         """Give the head in which the checkpoint is pending, and when it was triggered, in milliseconds."""
-
-        def decide(head: Head, now_ms: int) -> Decision[PendingEntry | None]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            return Decision(settled.pending_by_id(document.checkpoint), changed(head, settled))
-
-        head, entry = self._heads.update(decide)
+        head, entry = self._update_settled(lambda head, _now_ms: Decision(head.pending_by_id(document.checkpoint)))
         if entry is None or entry.token != document.token:
             raise CheckpointFailedError(
                 f"checkpoint {document.checkpoint} ended while its master hooks were being asked: run (or clear) this "
@@ -266,14 +260,13 @@ class HookAnswers(UseCase):
         """Abort the checkpoint, and keep later attempts from taking over its answers, even another process's."""
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            entry = settled.pending_by_id(document.checkpoint)
+            entry = head.pending_by_id(document.checkpoint)
             if entry is None:
-                return Decision(None, changed(head, settled))
+                return Decision(None)
             ending = Ending(Reason.TRIGGER_CHECKPOINT_FAILURE, error.message, rejected=(ref.token,))
-            return Decision(None, transitions.abort(settled, entry, ending, now_ms))
+            return Decision(None, transitions.abort(head, entry, ending, now_ms))
 
-        self._heads.update(decide)
+        self._update_settled(decide)
 
 
 def _tell(hook: MasterHook, notice: RewindNotice) -> None:

@@ -17,6 +17,7 @@ from ...storage.errors import DocumentError, GoneError
 from ...storage.names import same_place
 from ...storage.port import ObjectStore
 from ...storage.records import dataclass
+from ..acts.use_case import UseCase
 from ..answers import FilesProgress
 from ..documents.entries import CompletedEntry, Notice
 from ..documents.head import Head
@@ -24,7 +25,7 @@ from ..documents.mirrors import MirrorOf
 from ..errors import NoCheckpointError, RefusedError
 from ..extensions.committables import staged_in
 from ..rules import mirrors
-from ..store.head_store import Decision, HeadStore, OpenJob, UseCase, changed
+from ..store.head_store import Decision, HeadStore, OpenJob, changed
 from ..store.job_files import JobFiles
 from .mirror_pass import Mirroring, active, checked, tell_moved
 

@@ -23,6 +23,7 @@ from ...storage.errors import CairnError, DocumentError, GoneError
 from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
 from ...storage.records import dataclass
+from ..acts.use_case import UseCase
 from ..answers import FilesProgress
 from ..cleanup.cleaner import Cleaner
 from ..documents import layout, metadata
@@ -36,7 +37,7 @@ from ..errors import DamagedError, InvalidStateError, RefusedError, RetryLaterEr
 from ..rules import mirrors
 from ..savepoints.copy_out import OCCUPIED, FileCopy, Move, handle_of, in_order
 from ..store import job_files, metadata_file
-from ..store.head_store import Decision, HeadStore, UseCase, changed
+from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
 from ..validation import check_apart
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ...storage.names import same_place
 from ...storage.port import DeleteFailure, ObjectStore
-from ..acts import overdue
+from ..acts.use_case import UseCase, end_overdue
 from ..answers import FilesProgress
 from ..documents import layout
 from ..documents.attempt import DocumentRef, window_text
@@ -26,7 +26,7 @@ from ..rules import history, restored_state
 from ..rules.imports import NOTHING, Superseded, given_up, imported
 from ..rules.restored_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_sources, check_claimed_by_stages
 from ..store import completed_epochs, verification
-from ..store.head_store import Decision, HeadStore, UseCase, changed
+from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
 from . import integrity
@@ -57,14 +57,13 @@ class Importing(UseCase):
             return StartPlan(found.origin, 0, 0, found.checkpoint, NOTHING)
         origin, end = _origin(folder, found), found.end
 
-        def decide(head: Head, now_ms: int) -> Decision[StartPlan]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            gives_up = given_up(settled, self._back_to(settled, origin))
-            record = _standing(settled, lambda each: each.sha256 == origin.sha256)
+        def decide(head: Head, _now_ms: int) -> Decision[StartPlan]:
+            gives_up = given_up(head, self._back_to(head, origin))
+            record = _standing(head, lambda each: each.sha256 == origin.sha256)
             plan = StartPlan(origin, end.files, end.size_bytes, record.checkpoint if record else None, gives_up)
-            return Decision(plan, changed(head, settled))
+            return Decision(plan)
 
-        return self._heads.update(decide)[1]
+        return self._update_settled(decide)[1]
 
     def start(
         self,
@@ -198,7 +197,8 @@ class Importing(UseCase):
             record = _standing(head, lambda each: each.sha256 == origin.sha256)
             if record is not None and not options.again:
                 return Decision(*_told(head, record, options))
-            settled = overdue.end_overdue(self._files, head, now_ms)
+            # Not by `_update_settled`: an answer above ends nothing, and does not depend on what is overdue.
+            settled = end_overdue(self._files, head, now_ms)
             self._check_agreed(settled, origin, options, agreed)
             standing = settled.importing
             if standing is not None and standing.origin.sha256 == origin.sha256:
@@ -227,17 +227,16 @@ class Importing(UseCase):
                     job=self._files.job,
                     savepoint=opened.origin.uri,
                 )
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            gave_up = self._check_agreed(settled, opened.origin, options, agreed)
-            checkpoint = _id_for(settled, opened)
+            gave_up = self._check_agreed(head, opened.origin, options, agreed)
+            checkpoint = _id_for(head, opened)
             record = ImportRecord(
                 opened.origin, checkpoint, now_ms, opened.token, options.allow_non_restored_state, options.claim
             )
             entry = self._entry(opened, copied, checkpoint, now_ms)
-            begun = imported(settled, entry, record, gave_up.back_to, now_ms)
+            begun = imported(head, entry, record, gave_up.back_to, now_ms)
             return Decision(_started(record, copied, gave_up, created=True), begun)
 
-        return self._heads.update(decide)[1]
+        return self._update_settled(decide)[1]
 
     def _entry(self, opened: ImportEntry, copied: Copied, checkpoint: int, now_ms: int) -> CompletedEntry:
         epoch = layout.import_epoch(checkpoint)

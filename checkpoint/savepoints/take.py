@@ -17,7 +17,7 @@ from datetime import timedelta
 from ...storage.errors import CairnError, GoneError, StorageError
 from ...storage.names import parse_storage_uri, same_place
 from ...storage.records import dataclass
-from ..acts import overdue
+from ..acts.use_case import UseCase, end_overdue
 from ..documents import layout
 from ..documents.attempt import RestorePointer
 from ..documents.entries import SavepointEntry, Stopped
@@ -27,7 +27,7 @@ from ..masking import one_line
 from ..reasons import Reason, Status
 from ..rules import history, transitions
 from ..rules.transitions import done_by
-from ..store.head_store import Decision, UseCase, changed
+from ..store.head_store import Decision
 from . import savepoint_format
 from .copy_out import Copying
 from .savepoint_format import FolderOwner, SavepointFiles, SavepointHeader, open_entry
@@ -137,7 +137,7 @@ class Savepoints(UseCase):
         target = self._target(request)
 
         def look(head: Head, now_ms: int) -> None:
-            settled = overdue.end_overdue(self._files, head, now_ms)
+            settled = end_overdue(self._files, head, now_ms)
             known = settled.savepoint_by_request(request.request)
             if known is not None and not (known.status is Status.FAILED and request.renew):
                 self._same_target(known, request, target)
@@ -188,12 +188,7 @@ class Savepoints(UseCase):
 
     def _settled(self) -> Head:
         """Settle expired checkpoints, and give the head after that."""
-
-        def decide(head: Head, now_ms: int) -> Decision[Head]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            return Decision(settled, changed(head, settled))
-
-        return self._heads.update(decide)[1]
+        return self._update_settled(lambda head, _now_ms: Decision(head))[1]
 
     def _ready(self, entry: SavepointEntry) -> RestorePointer | None:
         """Give the checkpoint whose files have to be copied now; None if the savepoint has ended or waits."""
@@ -220,16 +215,15 @@ class Savepoints(UseCase):
         folder.claim()
 
         def decide(head: Head, now_ms: int) -> Decision[SavepointEntry | None]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            known = settled.savepoint_by_request(request.request)
+            known = head.savepoint_by_request(request.request)
             if known is not None and (entry is None or known.id != entry.id):
-                return Decision(self._same_target(known, request, target), changed(head, settled))
-            if settled.forgotten != looked.forgotten:
+                return Decision(self._same_target(known, request, target))
+            if head.forgotten != looked.forgotten:
                 # The forgotten savepoint may have had this very folder, in which a disposal may still be deleting.
-                return Decision(None, changed(head, settled))
-            start = self._start(settled, request)
+                return Decision(None)
+            start = self._start(head, request)
             opened = SavepointEntry(
-                id=settled.next_id,
+                id=head.next_id,
                 request=request.request,
                 target=target,
                 folder=name,
@@ -241,14 +235,14 @@ class Savepoints(UseCase):
                 drains=request.drain is not None,
                 next_whole=start.next_whole,
                 owing=start.owing,
-                window=settled.window_of(start.epoch) if start.source else None,
+                window=head.window_of(start.epoch) if start.source else None,
                 actor=one_line(request.actor),
             )
-            after = history.with_savepoint(settled, opened)
-            return Decision(opened, done_by(request.actor, request.kind, settled, after, now_ms, opened.id))
+            after = history.with_savepoint(head, opened)
+            return Decision(opened, done_by(request.actor, request.kind, head, after, now_ms, opened.id))
 
         try:
-            found = self._heads.update(decide)[1]
+            found = self._update_settled(decide)[1]
         except (RefusedError, NoCheckpointError):
             folder.leave()
             raise
@@ -417,12 +411,11 @@ class Savepoints(UseCase):
         """
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
-            settled = overdue.end_overdue(self._files, head, now_ms)
-            waited = settled.stops_after(epoch)
-            after = history.refuse_savepoints(settled, epoch, Reason.JOB_FAILURE, detail, now_ms)
-            return Decision(waited and not after.stops_after(epoch), changed(head, after))
+            waited = head.stops_after(epoch)
+            after = history.refuse_savepoints(head, epoch, Reason.JOB_FAILURE, detail, now_ms)
+            return Decision(waited and not after.stops_after(epoch), after)
 
-        return self._heads.update(decide)[1]
+        return self._update_settled(decide)[1]
 
     def _failed(self, entry: SavepointEntry, folder: SavepointFiles, error: CairnError) -> SavepointEntry:
         def decide(head: Head, now_ms: int) -> Decision[None]:

@@ -346,17 +346,6 @@ class OpenJob:
         return LastSeen()
 
 
-class UseCase:
-    """Base of the acts on one job."""
-
-    def __init__(self, job: OpenJob) -> None:
-        self._job = job
-        self._files = job.files
-        self._heads = job.heads
-        self._documents = job.documents
-        self._runtime = job.runtime
-
-
 def heads_of(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
     """Yield the jobs of a storage in order, each with its head, or with the error if that cannot be read."""
     for name in store.list_folders(""):

@@ -1,8 +1,10 @@
-"""Ends the checkpoints whose time is over, and those that another run has overtaken (semantics D2, C2)."""
+"""The base of the acts on one job. Their decisions begin with the end of what is overdue (semantics D2, C2)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from ...storage.errors import DocumentError, GoneError
 from ..documents.entries import PendingEntry
@@ -10,16 +12,45 @@ from ..documents.head import Head
 from ..errors import CheckpointNotReadyError
 from ..rules import history, transitions
 from ..store import acks, attempt_documents, completed_epochs
+from ..store.head_store import Decision, OpenJob, changed
 from ..store.job_files import JobFiles
 from .finalize import complete
+
+R = TypeVar("R")
+
+
+class UseCase:
+    """Base of the acts on one job."""
+
+    def __init__(self, job: OpenJob) -> None:
+        self._job = job
+        self._files = job.files
+        self._heads = job.heads
+        self._documents = job.documents
+        self._runtime = job.runtime
+
+    def _update_settled(
+        self, decide: Callable[[Head, int], Decision[R]], *, known: bool = False, waits: bool = True
+    ) -> tuple[Head, R]:
+        """Apply one decision on the head after `end_overdue`, in one swap; see `HeadStore.update`.
+
+        A decision that names no head leaves that head: the ends of what is overdue are stored nevertheless.
+        """
+
+        def whole(head: Head, now_ms: int) -> Decision[R]:
+            settled = end_overdue(self._files, head, now_ms)
+            decision = decide(settled, now_ms)
+            return Decision(decision.result, changed(head, decision.head or settled))
+
+        return self._heads.update(whole, known=known, waits=waits)
 
 
 def end_overdue(files: JobFiles, head: Head, now_ms: int) -> Head:
     """End every pending checkpoint that is older than its timeout (semantics D2), or was overtaken (C2).
 
-    Each decision about the job begins with this function, so it does not matter which process comes first. A checkpoint
-    that all stages have acknowledged completes, however late. If regions may fail, silent regions count as failed at
-    the timeout, and the checkpoint completes without them if it may (semantics F6).
+    It does not matter which process comes first. A checkpoint that all stages have acknowledged completes, however
+    late. If regions may fail, silent regions count as failed at the timeout, and the checkpoint completes without them
+    if it may (semantics F6).
 
     Completed epochs that leave the history are moved into the head's list of completed epochs.
     """
