@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .checkpoint.config import NoRestart as NoRestart
     from .checkpoint.config import RegionalCheckpoints as RegionalCheckpoints
     from .checkpoint.sources.files import FileSource as FileSource
-    from .checkpoint.sources.interval import DataInterval as DataInterval
     from .checkpoint.sources.values import AssetEvents as AssetEvents
+    from .checkpoint.sources.values import DataInterval as DataInterval
     from .checkpoint.sources.values import Offsets as Offsets
     from .operators.doctor import CairnDoctorOperator as CairnDoctorOperator
-    from .operators.graph.exchange import Pipelined as Pipelined
+    from .operators.graph.declaration import Pipelined as Pipelined
     from .operators.group.task_group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .operators.notifications import CheckpointNotifications as CheckpointNotifications
     from .operators.savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
@@ -93,7 +93,7 @@ _WHERE = {
     "CompletedEpochSensor": ".sensors.completed_epoch",
     "ConnectSession": ".tasks.connect_session",
     "DataCheckError": ".spark.data_checks",
-    "DataInterval": ".checkpoint.sources.interval",
+    "DataInterval": ".checkpoint.sources.values",
     "DeltaTable": ".tables.declared",
     "DisposeSavepointOperator": ".operators.savepoint.operators",
     "Epoch": ".spark.epoch",
@@ -105,7 +105,7 @@ _WHERE = {
     "NoRestart": ".checkpoint.config",
     "Offsets": ".checkpoint.sources.values",
     "IcebergTable": ".tables.declared",
-    "Pipelined": ".operators.graph.exchange",
+    "Pipelined": ".operators.graph.declaration",
     "PostgresTable": ".tables.declared",
     "RegionalCheckpoints": ".checkpoint.config",
     "SavepointOperator": ".operators.savepoint.operators",

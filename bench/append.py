@@ -43,7 +43,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import (
 )
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.stored import manifests
+from airflow_cairn.spark.stored import growing_table
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.storage import Written
 from tests.real.spark.pipeline import Pipeline
@@ -96,9 +96,9 @@ def _written(pipeline: Pipeline, at: Handover, data: bytes) -> AckDocument:
 
     new = put(f"{folder}part-00000-x.parquet", data)
     output = Output("table", _NAME, folder, schema)
-    listing = manifests.Listing(files, output)
-    draft = listing.draft(manifests.before(files, before), [new])
-    small, others = manifests.alike_files(draft.older)
+    listing = growing_table.Listing(files, output)
+    draft = listing.draft(growing_table.before(files, before), [new])
+    small, others = growing_table.alike_files(draft.older)
     merged = [put(f"{folder}part-00001-x.parquet", _as_one(files, small))] if small else []
     listed, count, size = listing.write(draft, [*others, *merged])
     output = Output("table", _NAME, folder, schema, appended=Appended(count, size))

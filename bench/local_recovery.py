@@ -30,8 +30,7 @@ from pathlib import Path
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Slice, StageSpec, TriggerRequest
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, handover_conf
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, handover_conf, s3a_conf
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.names import parse_storage_uri

@@ -31,7 +31,7 @@ from fastapi import FastAPI
 from airflow_cairn.checkpoint.documents.entries import Counters
 from airflow_cairn.checkpoint.store.head_store import Decision
 from airflow_cairn.plugin.page.app import create_app
-from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.plugin.page.job_reader import SharedReads
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.port import ObjectStore
 from tests.support import jobs

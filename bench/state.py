@@ -57,8 +57,7 @@ from unittest import mock
 
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.spark import Epoch, state
-from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, s3a_conf
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored import deltas
 from airflow_cairn.spark.stored.outputs import of_checkpoint

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from .source import Shelf as Shelf
     from .source import Source as Source
     from .sources.files import FileSource as FileSource
-    from .sources.interval import DataInterval as DataInterval
     from .sources.values import AssetEvents as AssetEvents
+    from .sources.values import DataInterval as DataInterval
     from .sources.values import Offsets as Offsets
 
 _WHERE = {
@@ -73,7 +73,7 @@ _WHERE = {
     "Committable": ".extensions.committables",
     "Coordinator": ".coordinator",
     "DamagedError": ".errors",
-    "DataInterval": ".sources.interval",
+    "DataInterval": ".sources.values",
     "ExponentialDelayRestart": ".config",
     "FailureRateRestart": ".config",
     "FencedError": ".errors",

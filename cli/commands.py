@@ -30,7 +30,6 @@ from ..storage.port import ObjectStore
 from ..storage.records import dataclass
 from . import doctor as doctor_of
 from . import interventions
-from . import mirrors as mirrors_of
 from . import savepoints as savepoints_of
 from .airflow_api import TOKEN, AirflowApi, stores_of
 from .output import detail_lines, listings, states
@@ -159,13 +158,13 @@ def _dag_of(options: argparse.Namespace) -> Any:
 
 
 def _ask_by_stage(dag: Callable[[], Any], options: argparse.Namespace) -> object:
-    from ..operators.stage.cluster_question import ask_by_stage, stage_in
+    from ..operators.stage.trial import ask_by_stage, stage_in
 
     return ask_by_stage(stage_in(dag(), options.stage), dict(options.conf))
 
 
 def _ask_by_connection(options: argparse.Namespace) -> object:
-    from ..operators.stage.cluster_question import ask_by_connection
+    from ..operators.stage.trial import ask_by_connection
 
     conn_id = options.spark_conn or "spark_default"
     return ask_by_connection(conn_id, dict(options.conf), storage=options.storage, aws_conn_id=options.conn)
@@ -191,16 +190,16 @@ def mirror(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Copy a job to another storage, or forget its mirror there."""
     if options.give_up:
         return Outcome(
-            *mirrors_of.give_up(_job(store, options.job), options.to, partial(opened_other, options.to, options))
+            *interventions.give_up(_job(store, options.job), options.to, partial(opened_other, options.to, options))
         )
-    lines, document, failed = mirrors_of.mirror(_job(store, options.job), opened_other(options.to, options))
+    lines, document, failed = interventions.mirror(_job(store, options.job), opened_other(options.to, options))
     return Outcome(lines, document, damaged=failed)
 
 
 def activate(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Make a mirror the job."""
     first = opened_other(options.first, options) if options.first else None
-    return Outcome(*mirrors_of.activate(_job(store, options.job), first, options))
+    return Outcome(*interventions.activate(_job(store, options.job), first, options))
 
 
 def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -370,8 +369,7 @@ def try_launcher(options: argparse.Namespace) -> Outcome:
     out, found = sys.stdout, []
     with redirect_stdout(sys.stderr):
         from ..operators.group.checks import dag_in
-        from ..operators.stage.cluster_question import stage_in
-        from ..operators.stage.trial import Trial
+        from ..operators.stage.trial import Trial, stage_in
 
         task = stage_in(dag_in(options.dag_file, options.dag_id), options.task_id)
         with closing(Trial(task).looks()) as looks:

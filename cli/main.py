@@ -25,8 +25,8 @@ from . import commands
 from .airflow_api import take_over
 from .arguments import INTERVAL_S, add_reports, add_requests
 from .commands import Outcome
-from .output import explained
-from .output.next_command import Typed, after, after_damage
+from .output import hints
+from .output.hints import Typed, after, after_damage
 from .output.text import alarming, fit, meant, painted, width
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -249,9 +249,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _explain(line: argparse.ArgumentParser, about: list[str]) -> int:
     """Print the help of all commands or of one, which ends the process; or a topic that is no command."""
-    said = [each for word in about for each in explained.lines(word, width())]
+    said = [each for word in about for each in hints.lines(word, width())]
     with _reader_may_leave():
-        if about and about[0] in explained.TOPICS:
+        if about and about[0] in hints.TOPICS:
             print("\n".join(said), flush=True)
             return 0
         try:

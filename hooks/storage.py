@@ -10,7 +10,7 @@ from functools import cached_property
 from airflow.sdk import BaseHook, Connection
 
 from ..checkpoint.masking import masked
-from ..spark.handover.store_conf import azure_conf, gcs_conf, gcs_environment, s3a_conf
+from ..spark.handover.conf import azure_conf, gcs_conf, gcs_environment, s3a_conf
 from ..storage import AzureOptions, GcsOptions, ObjectStore, S3Options, open_store
 from ..storage.errors import CairnError
 from ..storage.facts import facts_of

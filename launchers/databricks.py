@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint.errors import InvalidConfigError
 from ..spark.programs.arguments import texts_in
 from ..tasks.job_settings import is_rendered_later
-from .addresses import as_s3, by_token, on_pages
-from .launcher import DriverState, HandedOver, Launcher, tries_again
+from .launcher import DriverState, HandedOver, Launcher, as_s3, by_token, on_pages, tries_again
 
 if TYPE_CHECKING:
     from airflow.providers.databricks.operators.databricks import (

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.errors import InvalidConfigError
 from ..tasks.job_settings import is_rendered_later
-from .addresses import AWS, alive, as_s3, by_token, on_pages
-from .launcher import DriverState, HandedOver, Launcher, tries_again
+from .launcher import AWS, DriverState, HandedOver, Launcher, alive, as_s3, by_token, on_pages, tries_again
 
 if TYPE_CHECKING:
     from airflow.providers.amazon.aws.operators.emr import EmrContainerOperator, EmrServerlessStartJobOperator

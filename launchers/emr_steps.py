@@ -16,8 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ..checkpoint.errors import InvalidConfigError
 from ..hooks.spark_submit import YARN_DEFAULTS
-from .addresses import AWS, alive, as_s3, by_token
-from .launcher import DriverState, HandedOver, Launcher
+from .launcher import AWS, DriverState, HandedOver, Launcher, alive, as_s3, by_token
 
 if TYPE_CHECKING:
     from airflow.providers.amazon.aws.operators.emr import EmrAddStepsOperator

@@ -19,8 +19,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ..checkpoint.errors import InvalidConfigError
 from ..spark.handover.conf import FOR_PEOPLE, HANDOVER
-from .addresses import AWS, as_s3, on_pages
-from .launcher import DriverState, HandedOver, Launcher, tries_again
+from .launcher import AWS, DriverState, HandedOver, Launcher, as_s3, on_pages, tries_again
 
 if TYPE_CHECKING:
     from airflow.providers.amazon.aws.operators.glue import GlueJobOperator

@@ -15,8 +15,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from ..checkpoint.errors import InvalidConfigError
 from ..hooks.spark_submit import YARN_DEFAULTS
-from .addresses import on_pages
-from .launcher import ANSWER_S, DriverState, HandedOver, Launcher
+from .launcher import ANSWER_S, DriverState, HandedOver, Launcher, on_pages
 
 if TYPE_CHECKING:
     from airflow.providers.apache.livy.operators.livy import LivyOperator

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .doctor import CairnDoctorOperator as CairnDoctorOperator
     from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
     from .failure.retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
-    from .graph.exchange import Pipelined as Pipelined
+    from .graph.declaration import Pipelined as Pipelined
     from .graph.stages import UncoveredSparkWarning as UncoveredSparkWarning
     from .group.task_group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .notifications import CheckpointNotifications as CheckpointNotifications
@@ -51,7 +51,7 @@ _WHERE = {
     "CheckpointedTaskGroup": ".group.task_group",
     "ConnectSession": "..tasks.connect_session",
     "DisposeSavepointOperator": ".savepoint.operators",
-    "Pipelined": ".graph.exchange",
+    "Pipelined": ".graph.declaration",
     "RestoreLatestCheckpointOperator": ".restore",
     "SavepointOperator": ".savepoint.operators",
     "SparkEpochOperator": ".stage.operator",

@@ -174,7 +174,7 @@ class CairnDoctorOperator(BaseOperator):
         return found.as_json()
 
     def _ask(self, context: Context) -> ClusterFacts | NoAnswer:
-        from .stage.cluster_question import ask_by_connection, ask_by_stage, stage_in
+        from .stage.trial import ask_by_connection, ask_by_stage, stage_in
 
         if self.stage is not None:
             return ask_by_stage(stage_in(self.dag, self.stage), self.spark_conf, context)

@@ -24,7 +24,7 @@ from typing import Any
 
 from airflow_cairn.checkpoint import remedies
 from airflow_cairn.cli.main import parser
-from airflow_cairn.cli.output import explained
+from airflow_cairn.cli.output import hints
 from airflow_cairn.tasks import metrics as metrics_module
 
 from . import faces, rooms
@@ -56,7 +56,7 @@ def command(name: str) -> str:
     verb = verbs.choices[name]
     verb.formatter_class = partial(argparse.HelpFormatter, width=_COLUMNS)
     options = f"```console\n$ cairn {name} --help\n{verb.format_help().rstrip()}\n```\n"
-    found = explained.fields(name)
+    found = hints.fields(name)
     if not found:
         return options
     rows = ((", ".join(f"`{each}`" for each in _names(names)), meaning) for names, meaning in found)
@@ -78,14 +78,14 @@ def errors() -> str:
             each.meaning,
             each.remedy,
         )
-        for each in explained.errors()
+        for each in hints.errors()
     )
     return _table(("Error", "Code", "Kind", "A retry may cure it", "What it means", "What to do"), rows) + "\n"
 
 
 def findings(place: str) -> str:
     """Write the table of what the doctor finds on the `storage`, a `worker` or the `cluster`."""
-    rows = ((f"`{each.name}`", each.severity, each.what) for each in explained.findings() if each.place == place)
+    rows = ((f"`{each.name}`", each.severity, each.what) for each in hints.findings() if each.place == place)
     return _table(("Finding", "Kind", "What is wrong"), rows) + "\n"
 
 

@@ -43,7 +43,7 @@ from ..tasks.stage_states import (
 )
 from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
 from ..triggers.polling import why_failed
-from . import asset_events, outcome
+from . import outcome
 from .outcome import RunsAgain
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class CheckpointSensor(BaseSensorOperator):
         self.deferrable = deferrable
         with naming(task=self.task_id):
             self.listeners = check_listeners(listeners)
-            self._table_outlets = asset_events.check_table_outlets(table_outlets, self.outlets)
+            self._table_outlets = outcome.check_table_outlets(table_outlets, self.outlets)
         self.add_outlets(self._table_outlets.values())
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_savepoint_target(savepoint_target, self.storage, self.job, task=self.task_id)
@@ -269,8 +269,8 @@ class CheckpointSensor(BaseSensorOperator):
         result = self._look(settings, context["ti"])
         if result is not None:
             coordinator, _ = self._ended_with or (None, None)
-            rows = asset_events.rows_by_table(coordinator if self.outlets else None, result)
-            asset_events.describe(self.outlets, self._table_outlets, context, settings, result, rows)
+            rows = outcome.rows_by_table(coordinator if self.outlets else None, result)
+            outcome.describe(self.outlets, self._table_outlets, context, settings, result, rows)
         return result
 
     def _look(self, settings: JobSettings, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any] | None:

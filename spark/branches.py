@@ -23,7 +23,7 @@ from ..checkpoint.masking import one_line
 from ..checkpoint.store.job_files import JobFiles
 from ..storage.records import dataclass
 from .execution.fence import Fence
-from .output.before_snapshot import BeforeSnapshot
+from .output.background import BeforeSnapshot
 from .staged_tables import described, owner_of
 from .stored.key_groups import quoted
 

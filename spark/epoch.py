@@ -42,7 +42,7 @@ from .input.inputs import Inputs
 from .input.restored import Backlog, RestoredState
 from .input.slices import SourceFiles
 from .kinds import places, small_state
-from .output.before_snapshot import BeforeSnapshot
+from .output.background import BeforeSnapshot
 from .output.outputs import Outputs
 from .output.writer import Writer
 from .session import session

@@ -12,7 +12,7 @@ from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import NO_KEY, Format, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from .output.columns import columns_of
-from .stored import partitions
+from .stored import growing_table
 from .stored.key_groups import quoted
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ def checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[str
         for each in wanted.fields
         if here.get(each.name, there[each.name]) != there[each.name]
     ]
-    if table.partition_by and table.partitions_in_files and partitions.COLUMN in map(str.lower, there):
-        problems.append(f"the column {partitions.COLUMN!r} has the name of one that Cairn needs while it writes")
+    if table.partition_by and table.partitions_in_files and growing_table.COLUMN in map(str.lower, there):
+        problems.append(f"the column {growing_table.COLUMN!r} has the name of one that Cairn needs while it writes")
     if len(found.names) != len(here):
         problems.append("a column is there twice")
     if problems:

@@ -41,11 +41,11 @@ from .execution.fence import Fence, stopping
 from .execution.transport import is_remote
 from .input import inputs
 from .output import committer
-from .output.before_snapshot import BeforeSnapshot
+from .output.background import BeforeSnapshot
 from .output.columns import names_of
 from .output.writer import Writer
 from .staged_columns import checked, checked_keys, to_create
-from .stored import partitions
+from .stored import growing_table
 from .stored.key_groups import quoted
 from .stored.outputs import KEEP_ALL
 
@@ -454,7 +454,7 @@ def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFra
     if by and table.partitions_in_files:
         df = df.select(*(_short(each) if each.name in by else quoted(each.name) for each in df.schema))
         told_by = _partition_values(df, table)
-        df, by = partitions.told_apart(df.repartition(*told_by), told_by), (partitions.COLUMN,)
+        df, by = growing_table.told_apart(df.repartition(*told_by), told_by), (growing_table.COLUMN,)
     elif by:
         df = df.repartition(*(quoted(each) for each in by))
     if table.sorted_by and become_the_tables:
@@ -475,7 +475,7 @@ def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFra
 def _partition_values(df: DataFrame, table: TableDescription) -> list[Column]:
     """Give as texts what tells partitions apart."""
     units = table.partition_units or ("",) * len(table.partition_by)
-    plain = partitions.texts(table.partition_by)
+    plain = growing_table.texts(table.partition_by)
     of_time = zip(plain, table.partition_by, units, strict=True)
     return [_unit(df.schema[name], unit) if unit else text for text, name, unit in of_time]
 

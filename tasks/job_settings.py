@@ -14,7 +14,7 @@ from ..checkpoint.documents import layout
 from ..checkpoint.documents.layout import check_job
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.extensions.contracts import CheckpointListener
-from ..checkpoint.savepoints.target import check_target
+from ..checkpoint.savepoints.savepoint_request import check_target
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, ForbiddenError

@@ -189,7 +189,7 @@ class SharedServer:
 
     def _how(self, nonce: str, secret: str) -> ServerStart:
         storage, job, address = self.settings.hook(), self.settings.job, self.session.bind_address
-        from ..spark.remote.server_identity import certificate
+        from ..spark.remote.tls_end import certificate
 
         token = self._token(nonce, secret)
 
@@ -218,7 +218,7 @@ class SharedServer:
         )
 
     def _server(self, entry: ServerEntry, secret: str) -> ConnectServer:
-        from ..spark.remote.server_identity import certificate_authority
+        from ..spark.remote.tls_end import certificate_authority
 
         token = self._token(entry.nonce, secret)
         made = server_of(entry.host or LOOPBACK, entry.port, token=token, use_ssl=True)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from airflow_cairn.cli.output import explained
+from airflow_cairn.cli.output import hints
 from scripts.setup.base import ROOT
 
 _LAYERS = ("operators", "sensors", "triggers", "launchers", "tasks", "hooks", "spark", "checkpoint", "storage")
@@ -186,6 +186,6 @@ def test_every_line_has_the_source_that_the_runbook_names() -> None:
 
 def test_every_error_says_what_it_means_and_what_to_do() -> None:
     """In `cairn help errors`, which the runbook leads to"""
-    told = list(explained.errors())
+    told = list(hints.errors())
     assert len(told) > 50
     assert [each.code for each in told if not each.meaning or not each.remedy] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.cli.output import explained
+from airflow_cairn.cli.output import hints
 from scripts import faces
 from scripts.check_docs import pages
 from scripts.markdown import parse
@@ -124,7 +124,7 @@ def test_the_example_dags_import_from_faces() -> None:
 
 def test_every_explained_error_can_be_imported() -> None:
     public = {name for face in faces.FACES for name in all_of(face)}
-    listed = [each.name for each in explained.errors()]
+    listed = [each.name for each in hints.errors()]
     assert set(listed) <= public
     assert listed == sorted(listed, key=str.lower), "a reader looks for a name in its place"
 

@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Slice, Stage
 from airflow_cairn.checkpoint.answers import Ready, Submit, Triggered
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import s3a_conf
 from airflow_cairn.spark.output import committer
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.clock import system_runtime

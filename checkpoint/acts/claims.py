@@ -38,7 +38,7 @@ from ..rules.failures import members_of
 from ..store import acks, attempt_documents
 from ..store.attempt_documents import execution_of
 from ..store.job_files import JobFiles
-from . import barrier, carry_over
+from . import acknowledgements, carry_over
 from .failover import Failover, FailureReport, was_given_up
 from .resume import Resumption
 from .use_case import UseCase
@@ -173,7 +173,7 @@ class Claims(UseCase):
         """Say why the stage may not begin; None if it may."""
         cancelled = None
         if not request.after_success:
-            cancelled = barrier.pass_on(self._files, current.document, request.stage)
+            cancelled = acknowledgements.pass_on(self._files, current.document, request.stage)
         if cancelled is not None:
             return cancelled
         self._check_hooks(current.document, request.stage)

@@ -25,7 +25,7 @@ from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
 from ..store.head_store import Decision
-from . import barrier, carry_over, failover, finalize
+from . import acknowledgements, carry_over, failover, finalize
 from .resume import Resumed, Resumption
 from .use_case import UseCase
 
@@ -83,15 +83,15 @@ class Completion(UseCase):
             if missing and document.limits.leave_out is None:
                 declined = acks.marked(self._files, executions, "declines") - done
             if declined:
-                root, *others = barrier.causes(self._files, executions, declined)
-                (detail,) = barrier.describe([root])
+                root, *others = acknowledgements.causes(self._files, executions, declined)
+                (detail,) = acknowledgements.describe([root])
                 # The job's limit may allow a next attempt, but no task would run the stage in it (F4, D5).
                 for_good = bool(failover.incurable_stages(self._files, document, declined))
                 ending = Ending(
                     root[1],
                     f"{failover.NO_CURE}: {detail}" if for_good else detail,
                     acks=len(done),
-                    others=barrier.describe(others),
+                    others=acknowledgements.describe(others),
                     for_good=for_good,
                 )
                 aborted = transitions.abort(head, entry, ending, now_ms)

@@ -31,8 +31,8 @@ from ..store import acks, completed_epochs
 from ..store.attempt_documents import execution_of
 from ..store.head_store import Decision
 from ..store.job_files import JobFiles
-from . import barrier, carry_over, finalize
-from .barrier import BARRIER
+from . import acknowledgements, carry_over, finalize
+from .acknowledgements import BARRIER
 from .carry_over import CarryOver
 from .opening import Opener, Opening
 from .use_case import UseCase
@@ -213,7 +213,7 @@ class Failover(UseCase):
     def _open_next(self, failing: _Failing, verdict: Restart) -> Decision[FailAnswer]:
         head, now_ms, entry, document = failing.head, failing.now_ms, failing.entry, failing.document
         done = len(failing.carried.acknowledged)
-        others = barrier.describe(barrier.causes(self._files, document.executions, failing.others))
+        others = acknowledgements.describe(acknowledgements.causes(self._files, document.executions, failing.others))
         replaced = Ending(Reason.JOB_FAILOVER_REGION, failing.cause, acks=done, others=others)
         opening = Opening(
             epoch=entry.epoch,

@@ -42,8 +42,7 @@ from .savepoint_format import (
     remove_folder,
     says,
 )
-from .savepoint_request import OpenFolder
-from .target import check_no_job
+from .savepoint_request import OpenFolder, check_no_job
 
 Recorded = tuple[str, SavepointEntry]
 """A job, and its record of a savepoint."""

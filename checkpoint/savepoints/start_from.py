@@ -23,8 +23,8 @@ from ..documents.entries import CompletedEntry, ImportEntry, ImportRecord, Savep
 from ..documents.head import Head
 from ..errors import DocumentError, InvalidConfigError, NoSavepointError, RefusedError
 from ..rules import history, restored_state
-from ..rules.imports import NOTHING, Superseded, given_up, imported
 from ..rules.restored_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_sources, check_claimed_by_stages
+from ..rules.rewinds import NOTHING, Superseded, given_up, imported
 from ..store import completed_epochs, verification
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
@@ -33,8 +33,7 @@ from . import integrity
 from .copy_in import Copied, ImportCopy, ends_of
 from .integrity import Savepoint
 from .savepoint_format import METADATA, REQUEST
-from .savepoint_request import DEFAULT_OPTIONS, ImportOptions, JobShape, Started, StartPlan
-from .target import check_no_job, is_in_job
+from .savepoint_request import DEFAULT_OPTIONS, ImportOptions, JobShape, Started, StartPlan, check_no_job, is_in_job
 
 log = logging.getLogger("airflow_cairn")
 

@@ -31,8 +31,7 @@ from ..store.head_store import Decision
 from . import savepoint_format
 from .copy_out import Copying
 from .savepoint_format import FolderOwner, SavepointFiles, SavepointHeader, open_entry
-from .savepoint_request import OnProgress, OpenFolder, SavepointRequest, no_progress
-from .target import among_jobs, check_target
+from .savepoint_request import OnProgress, OpenFolder, SavepointRequest, among_jobs, check_target, no_progress
 
 PARALLEL = 4
 """Files that are copied at once when a process continues a savepoint beside its own work."""

@@ -32,7 +32,7 @@ from ..source import Reading, Refusal, RunFacts, Shelf, Source
 from ..store import verification
 from ..store.job_files import JobFiles
 from ..store.source_lists import SideLists
-from .interval import DataInterval
+from .values import DataInterval
 
 
 def positions_at(choice: RestoreChoice, sources: tuple[Source, ...], shelf: Shelf) -> dict[str, Json] | InputRefused:

@@ -13,8 +13,8 @@ from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status, cause_first
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow, JobRow, Listing
-from ...checkpoint.views.servers import ServerRow
-from ...checkpoint.views.servers import servers as servers_of
+from ...checkpoint.views.overview import ServerRow
+from ...checkpoint.views.overview import servers as servers_of
 from ...checkpoint.views.stats import Distribution, Failover, JobStats
 from ...checkpoint.views.wording import moment
 from ...storage.errors import CairnError, ErrorKind

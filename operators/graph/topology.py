@@ -16,8 +16,7 @@ from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
 from ...hooks.clear_body import TaskRef
 from ...tasks.job_settings import scope_of
-from .declaration import TriggerOperator
-from .exchange import PIPELINED, label_edge
+from .declaration import PIPELINED, TriggerOperator, label_edge
 from .stages import StageTask, is_mapped, is_stage
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.airflow_api_access import check_airflow_api
 from ...hooks.clear_body import TaskRef
-from ...sensors.asset_events import check_table_outlets
 from ...sensors.checkpoint import CheckpointSensor
+from ...sensors.outcome import check_table_outlets
 from ...tables.declared import Declared, check_tables
 from ...tasks.connect_session import ConnectSession, check_session
 from ...tasks.job_settings import (

@@ -43,8 +43,14 @@ from .overtaken_epoch import (
     wait_in_line,
 )
 from .programs import program
-from .tries import came_back, first_since_clear, is_asked_for, is_retry
-from .trigger_and_complete import begin_or_trigger, complete_if_last
+from .trigger_and_complete import (
+    begin_or_trigger,
+    came_back,
+    complete_if_last,
+    first_since_clear,
+    is_asked_for,
+    is_retry,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -26,13 +26,12 @@ from ...tasks.job_settings import (
 )
 from ...tasks.messages import skipping
 from ...tasks.reports import lineage
-from ..graph.declaration import StageOperator, checked_reads, stage_uid
-from ..graph.exchange import Exchange, checked_exchange
+from ..graph.declaration import Exchange, StageOperator, checked_exchange, checked_reads, stage_uid
 from ..graph.topology import trigger_before
 from . import programs
 from .extras import log_restore_source
 from .outcome import NO_CURE, StageFailedError, StageNotRetryableError, StageRun, failed_prefix, left_out
-from .tries import why_ended
+from .trigger_and_complete import why_ended
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

@@ -25,8 +25,7 @@ from ...storage.clock import system_sleep, system_time
 from ...storage.errors import CairnError, GoneError
 from ...tasks.job_settings import rendered_settings
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
-from ..graph.declaration import stage_uid
-from ..graph.exchange import Exchange
+from ..graph.declaration import Exchange, stage_uid
 from . import programs
 from .drivers import StageDrivers
 from .epoch_stage import EpochStage
@@ -402,7 +401,7 @@ def handed_over(launcher: Launcher, settings: JobSettings, answer: Submit, extra
     Raises:
         CairnError: the storage refused, or did not answer.
     """
-    from .stored_runtime import stored_runtime
+    from .extras import stored_runtime
 
     it, code = answer.handover, tuple[str, ...]()
     if launcher.has_block:

@@ -27,7 +27,7 @@ from ...tasks.job_settings import (
     is_rendered_later,
 )
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
-from ..graph.exchange import Exchange
+from ..graph.declaration import Exchange
 from . import programs
 from .drivers import DurableSubmit, StageDrivers, SubmittedDrivers
 from .epoch_stage import EpochStage

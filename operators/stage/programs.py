@@ -122,7 +122,7 @@ def in_places(stage: StageOperator, run: StageRun) -> Iterator[None]:
     """
     given: list[str | Argument] | None = stage.application_args
     if run.handover.program is not None and given is not None:
-        from ...spark.programs.inputs import filled
+        from ...spark.programs.run import filled
 
         try:
             stage.application_args = filled(given, run.handover, run.coordinator.files, source_folders(stage))
@@ -150,7 +150,7 @@ def acknowledge(run: StageRun, *, vanished: bool) -> None:
         return
     if vanished:
         raise run.refused(VANISHED, incurable=False)
-    from ...spark.programs.acknowledging import acknowledge as acknowledge_program
+    from ...spark.programs.run import acknowledge as acknowledge_program
 
     try:
         acknowledge_program(run.coordinator, run.handover, run.handover.program)

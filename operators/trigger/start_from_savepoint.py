@@ -11,8 +11,7 @@ from ...checkpoint.documents.head import Head, run_of_head
 from ...checkpoint.documents.layout import epoch_name
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.savepoints.savepoint_format import open_named, savepoint_folder
-from ...checkpoint.savepoints.savepoint_request import ImportOptions, JobShape, Started
-from ...checkpoint.savepoints.target import is_in_job
+from ...checkpoint.savepoints.savepoint_request import ImportOptions, JobShape, Started, is_in_job
 from ...storage.names import parse_storage_uri, same_place, shorten
 from ...storage.port import ObjectStore
 from ...storage.records import dataclass

@@ -21,7 +21,7 @@ from ...checkpoint.rules.rewinds import Rewound
 from ...checkpoint.views import table_changes, wording
 from ...storage.records import dataclass
 from ...tasks.reports import notes
-from . import last_run, runs, savepoints
+from . import runs, savepoints
 from .plan import InterventionRefusedError, Kind, Means, Plan, RunKind, changed
 
 NOTED = 20
@@ -94,7 +94,7 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
             entry = savepoints.open_savepoint(coordinator, agreed, operation, actor, means)
             if agreed.drains:
-                last_run.begin(coordinator, entry, means)
+                runs.begin(coordinator, entry, means)
             return None
         case InterventionKind.DISPOSE:
             return savepoints.dispose(coordinator, agreed, actor, means)

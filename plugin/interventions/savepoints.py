@@ -19,7 +19,7 @@ from ...checkpoint.savepoints.savepoint_request import SavepointRequest
 from ...checkpoint.views import wording
 from ...storage.names import same_place
 from ...tasks import metrics
-from . import last_run
+from . import runs
 from .plan import InterventionRefusedError, Means, Plan, changed
 from .runs import check_starts
 
@@ -47,7 +47,7 @@ def plan_drain(coordinator: Coordinator, means: Means) -> Plan:
     head = _taken_in(coordinator, means.target, stops=True, drains=True)
     check_starts(means.api, means.dag_id)
     said = (
-        *last_run.effects(head, means.dag_id),
+        *runs.effects(head, means.dag_id),
         _copied(means.target),
         *_of_stop("If the last run or the savepoint fails, the job goes on from its checkpoint before that run."),
     )
@@ -173,7 +173,7 @@ def _taken_in(coordinator: Coordinator, target: str | None, *, stops: bool, drai
 
 def _request(operation: str, actor: str, target: str | None, *, stops: bool, drains: bool) -> SavepointRequest:
     request = f"{REQUEST}{operation}"
-    drain = last_run.last_epoch(request) if drains else None
+    drain = runs.last_epoch(request) if drains else None
     return SavepointRequest(target, request, stop=stops, drain=drain, actor=actor)
 
 

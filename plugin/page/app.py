@@ -23,12 +23,10 @@ from ...storage.errors import CairnError
 from ..interventions.plan import InterventionRefusedError
 from . import html_routes, intervention_routes
 from .declared_jobs import DeclaredJob
-from .job_reader import JobReader
+from .job_reader import JobReader, SharedReads
 from .jobs import READ, JobFilter, Jobs
-from .problems import ForeignRequestError, JobNotKnownError, TemplatedJobError
-from .responses import API, document, failed, guarded
+from .responses import API, ForeignRequestError, JobNotKnownError, TemplatedJobError, document, failed, guarded
 from .server import Server
-from .shared_reads import SharedReads
 
 _ANSWERED = (
     AirflowNotFoundException,
@@ -41,7 +39,7 @@ _ANSWERED = (
     TemplatedJobError,
     TimeoutError,
 )
-"""Errors of routes that `problems` knows."""
+"""Errors of routes that `responses` knows."""
 
 
 def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:

@@ -19,16 +19,14 @@ from ...checkpoint.rows.shown import KEYS, READ_BYTES
 from ...checkpoint.views.checkpoint_list import CheckpointRow, JobState, Shown
 from ...checkpoint.views.details import CheckpointDetails
 from ...checkpoint.views.drawn_stages import box_of, specs_of
-from ...checkpoint.views.overview import alarms
-from ...checkpoint.views.servers import ServerRow
+from ...checkpoint.views.overview import ServerRow, alarms
 from ...storage.errors import CairnError, ErrorKind, printable
 from ...storage.records import dataclass
 from ..drawings.charts import StageGraph, axis, durations, graph_of, marks_of, new_bytes, sparkline, timeline
 from ..drawings.stage_progress import StageProgress, TaskTry, bars_of, progress_of
 from .declared_jobs import DeclaredJob
 from .jobs import LATE, READ, JobFilter, Jobs
-from .problems import JobNotKnownError
-from .responses import html, static
+from .responses import JobNotKnownError, html, static
 from .server import Server
 
 # Selects the checkpoints of a job's history that a page shows; pure.

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.errors import NoSavepointError
-from ..interventions import acts, last_run
+from ..interventions import acts, runs
 from ..interventions.acts import Wanted
 from ..interventions.plan import InterventionRefusedError, Kind, Means, Plan, RunKind, begins, changed
 from ..interventions.runs import run_of
@@ -23,8 +23,7 @@ from ..interventions.savepoints import REQUEST
 from .declared_jobs import DeclaredJob
 from .jobs import Jobs
 from .operations import Copies, Operation, RunOperation, look
-from .problems import ForeignRequestError
-from .responses import API, address, document, html
+from .responses import API, ForeignRequestError, address, document, html
 from .server import Server
 
 # Checks that a changing request comes from the page itself or from a program, with the sender's agreement.
@@ -196,7 +195,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             return RunOperation(operation, run_id, state, row)
         if known.waits_for_last_run:
             api = server.api(request)
-            problem = await run_in_threadpool(last_run.missing, known.entry, api, job.dag_id)
+            problem = await run_in_threadpool(runs.missing, known.entry, api, job.dag_id)
         else:
             problem = None if known.entry.ended else copies.problem(job, operation)
         return replace(known, problem=problem)
@@ -208,7 +207,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
         def act(coordinator: Coordinator) -> Operation:
             known = look(coordinator, operation)
-            last_run.go_on(coordinator, known.entry, means)
+            runs.go_on(coordinator, known.entry, means)
             return known
 
         if (await jobs.reader.do(job, act)).ready:

@@ -19,7 +19,7 @@ from ...storage.errors import CairnError
 from ...storage.records import dataclass
 from .declared_jobs import DeclaredJob, declared_jobs, spelled
 from .job_reader import JobReader
-from .problems import JobNotKnownError, Problem, TemplatedJobError, problem_of
+from .responses import JobNotKnownError, Problem, TemplatedJobError, problem_of
 from .server import Schedule, Server
 
 READ = 250

@@ -15,14 +15,13 @@ from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import CairnError
 from ...storage.names import check_name
 from ..execution.fence import Fence, stopping
-from ..stored import partitions
+from ..stored import growing_table
+from ..stored.growing_table import Before, Replaced
 from ..stored.key_groups import quoted
 from ..stored.local_state import LocalState
-from ..stored.manifests import Before, Replaced
 from ..stored.outputs import File, Stored, same_type, schema_of
 from . import updates
-from .background import Background, BackgroundSnapshot
-from .before_snapshot import BeforeSnapshot
+from .background import Background, BackgroundSnapshot, BeforeSnapshot
 from .columns import columns_of, names_of
 from .writer import Planned, Writer
 
@@ -119,7 +118,7 @@ class Outputs:
         output_id = f"table.{check_name('table', name)}"
         columns_of(output_id, df, ())
         columns = names_of(partition_by)
-        partitions.check(output_id, df, columns)
+        growing_table.check(output_id, df, columns)
         if overwrite_partitions and not columns:
             raise InvalidStateError(
                 f"{output_id} has no partitions to overwrite. Name its columns with partition_by, or publish the table "
@@ -154,7 +153,7 @@ class Outputs:
                 return self._writer.older_names(Stored(planned.output, files), planned.df.sparkSession)
 
         def replaced(found: Set[str]) -> Set[str]:
-            older = {each for each in found if partitions.is_older(each)}
+            older = {each for each in found if growing_table.is_older(each)}
             return found & names | (older & older_names() if older else older)
 
         return replaced

@@ -27,9 +27,9 @@ from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
 from ...storage.records import dataclass
-from ..stored import key_groups, manifests, partitions
+from ..stored import growing_table, key_groups
+from ..stored.growing_table import Before, Listing, Replaced
 from ..stored.local_state import LocalState, delta_of
-from ..stored.manifests import Before, Listing, Replaced
 from ..stored.outputs import File, Stored, rows_of_files
 from . import committer, local_first, row_count
 from .row_count import part_of
@@ -79,7 +79,7 @@ class Planned:
         with self.in_force.write() as options:
             writer = self.df.write.mode("error").options(**options)
             if appended is not None and appended.partition_by:
-                writer = writer.partitionBy(partitions.COLUMN)
+                writer = writer.partitionBy(growing_table.COLUMN)
             writer.parquet(url)
 
 
@@ -195,7 +195,7 @@ class Writer:
             in_force = self._committer_of(df.sparkSession, url)
             df = self._distributed(df, key)
             if appended is not None and appended.partition_by:
-                df = partitions.told_apart(df, partitions.texts(appended.partition_by))
+                df = growing_table.told_apart(df, growing_table.texts(appended.partition_by))
             return Planned(output, url, df, in_force)
 
     def plan_base(
@@ -261,18 +261,18 @@ class Writer:
             in_force = self._committer_of(spark, url)
             rows = rows_of_files(spark, self._files, Stored(output, [File(0, each) for each in older]))
             by = output.appended.partition_by if output.appended is not None else ()
-            df = partitions.told_apart(rows, partitions.texts(by)) if by else rows
+            df = growing_table.told_apart(rows, growing_table.texts(by)) if by else rows
             if without:
-                df = df.where(~df[partitions.COLUMN].isin(sorted(without)))
-            df = df.repartition(partitions.COLUMN) if by else df.coalesce(1)
+                df = df.where(~df[growing_table.COLUMN].isin(sorted(without)))
+            df = df.repartition(growing_table.COLUMN) if by else df.coalesce(1)
             return Planned(replace(output, folder=folder), url, df, in_force)
 
     def older_names(self, stored: Stored, spark: SparkSession) -> Set[str]:
         """Return the older partition names of some files of a table."""
         assert stored.output.appended is not None
         rows = rows_of_files(spark, self._files, stored)
-        found = partitions.older_names(rows, stored.output.appended.partition_by)
-        return {row[partitions.COLUMN] for row in found.collect()}
+        found = growing_table.older_names(rows, stored.output.appended.partition_by)
+        return {row[growing_table.COLUMN] for row in found.collect()}
 
     def write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
         """Write a plan.
@@ -316,8 +316,8 @@ class Writer:
         assert output.appended is not None
         listing = Listing(self._files, output)
         draft = listing.draft(there, [file.handle for file in files], replaced)
-        small, others = manifests.alike_files(draft.older)
-        doubtful = [each for each in draft.gone if partitions.is_older(each.partition)]
+        small, others = growing_table.alike_files(draft.older)
+        doubtful = [each for each in draft.gone if growing_table.is_older(each.partition)]
         drafted = self._now_ms()
         stays = keep(output, doubtful) if doubtful else ()
         larger = merge(output, small) if small else None
@@ -331,7 +331,7 @@ class Writer:
 
     def table_before(self, stored: Stored | None) -> Before:
         """Read a table that grows from the restored checkpoint."""
-        return manifests.before(self._files, stored)
+        return growing_table.before(self._files, stored)
 
     def delete_output(self, folder: str) -> None:
         """Delete the files of one output; log problems; the block's end tries again."""
@@ -378,7 +378,7 @@ class Writer:
         other: list[str] = []
         for found in self._files.listing(folder):
             name = found.key.removeprefix(folder)
-            part = part_of(name.rpartition("/")[2] if partitions.partition_of(name) else name)
+            part = part_of(name.rpartition("/")[2] if growing_table.partition_of(name) else name)
             if part is None:
                 other.append(found.key)
             else:
@@ -391,7 +391,7 @@ class Writer:
         data = [(part, found) for part, found in data if found.key not in empty]
         self.delete([*other, *empty])
         handles = self.handles(output.id, [found for _, found in data])
-        handles = [replace(each, partition=partitions.partition_of(each.path)) for each in handles]
+        handles = [replace(each, partition=growing_table.partition_of(each.path)) for each in handles]
         return [File(part, handle) for (part, _), handle in zip(data, handles, strict=True)]
 
     def handles(self, output_id: str, found: Sequence[ObjectStat]) -> list[StateHandle]:

@@ -1,7 +1,7 @@
 """Places and values in the arguments of a program that knows nothing of Cairn, as a DAG file writes them.
 
-A DAG file imports this module, so it imports neither Spark nor pyarrow. `inputs` and `acknowledging` give the objects
-their meaning when the stage runs.
+A DAG file imports this module, so it imports neither Spark nor pyarrow. `run` gives the objects their
+meaning when the stage runs.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ from ..names import check_prefix, order
 from ..network.bucket_store import Content
 from ..network.conditional_write import StoredObject
 from ..network.faults import Fault, NoAnswer
-from ..network.http import Answer
-from ..network.http_store import HttpStore, content_of
+from ..network.http import Answer, HttpStore, content_of
 from ..network.options import AzureOptions
 from ..port import BucketRules, ObjectStat
 from .session import KEPT, WORDS, Refused, endpoint_of, forget, send

@@ -20,8 +20,7 @@ from ..errors import StorageError, UnsupportedStorageError
 from ..names import check_prefix
 from ..network.bucket_store import Content
 from ..network.conditional_write import WRITE_ID, StoredObject
-from ..network.http import Answer
-from ..network.http_store import HttpStore, content_of
+from ..network.http import Answer, HttpStore, content_of
 from ..network.options import GcsOptions
 from ..port import BucketRules, LifecycleRule, ObjectStat
 from .session import WORDS, Refused, endpoint_of, forget, send

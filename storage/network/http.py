@@ -1,22 +1,34 @@
-"""Answers of a service that is asked by the package requests; the only module here that imports it.
+"""The common part of stores behind plain HTTP: each store adds only its own requests.
 
-Each request is sent once, and its body is read in pieces. Processes must not share connections: a store's `session`
-forgets them in a forked process.
+Answers come by the package requests, which only this module imports here. Each request is sent once, and its body is
+read in pieces. Processes must not share connections: a store's `session` forgets them in a forked process.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import tempfile
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from email.utils import parsedate_to_datetime
+from functools import partial
+from io import BytesIO
+from typing import IO, Any, ClassVar, TypeVar
 from xml.etree import ElementTree
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import NewConnectionError
 
-from .faults import NoAnswer
+from ..checksums import SHA256, algorithm_of
+from ..errors import ForbiddenError, GoneError, StorageError, UnsupportedStorageError
+from ..names import check_prefix, order, shorten
+from ..port import DeleteFailure, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
+from .bucket_store import BucketStore, Content, OptionsT
+from .conditional_write import ConditionalWrite, StoredObject
+from .faults import Fault, NoAnswer, Refused, Words, explain
 from .options import Access
 
 _CONNECTIONS = 32
@@ -127,3 +139,215 @@ def _faults() -> Iterator[None]:
         cause = getattr(error.args[0], "reason", None) if error.args else None
         never = isinstance(error, _NEVER_SENT) or isinstance(cause, NewConnectionError)
         raise NoAnswer(f"{type(error).__name__}: {error}", sent=not never) from error
+
+
+_AT_ONCE = 16
+"""Deletes at a time: these services delete one object a request."""
+_IN_MEMORY = 8 << 20
+_OPTIONAL = frozenset({"delete", "rules"})
+"""Requests whose right may stay missing: that is reported, and Cairn does not wait for it."""
+
+_T = TypeVar("_T")
+
+
+def content_of(answer: Answer, etag: str) -> Content:
+    """Return the content that an answer is about to send."""
+    headers = answer.headers
+    return Content(etag, int(headers.get("Content-Length", 0)), "Content-Range" in headers, answer)
+
+
+class HttpStore(BucketStore[OptionsT]):
+    """A prefix in a bucket behind plain HTTP. A subclass makes the requests."""
+
+    words: ClassVar[Words]
+
+    @abstractmethod
+    def _send_object(self, key: str, source: IO[bytes], write_id: str, expected_etag: str | None) -> str:
+        """Send one conditional write of a file, from its first byte; return the new tag."""
+
+    @abstractmethod
+    def _look_at(self, key: str) -> StoredObject:
+        """Return an object's tag and write id."""
+
+    @abstractmethod
+    def _send_delete(self, key: str) -> object:
+        """Send one request to delete an object."""
+
+    @abstractmethod
+    def _send_list(self) -> Answer:
+        """Send one request that lists the root."""
+
+    def _put(self, key: str, data: bytes | IO[bytes], expected_etag: str | None) -> WriteResult:
+        source = BytesIO(data) if isinstance(data, bytes) else data
+        write_id = self._token()
+        return ConditionalWrite(
+            write_id,
+            expected_etag,
+            send=lambda: self._send_object(key, source, write_id, expected_etag),
+            look=lambda: self._look(key),
+            explain=lambda fault: self._explain(fault, "create", key),
+        ).run(self._patience)
+
+    def _look(self, key: str) -> StoredObject | None:
+        try:
+            return self._look_at(key)
+        except GoneError as error:
+            if error.code == "bucket_gone":
+                raise
+            return None
+
+    def keeps_write_ids(self, key: str) -> bool:
+        """Tell whether an object's write id can be read back: a gateway may drop the metadata in which it is.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        return self._look_at(key).write_id is not None
+
+    def copy(self, source: str, target: str) -> WriteResult:
+        """Copy an object within the store, only if `target` does not exist, through this process.
+
+        The services' own copies are not used: an emulator of Google's ignores the condition (measured with
+        fake-gcs-server 1.56), and a copy on Azure may end after its answer, so that its outcome is not known.
+        """
+        self._full(target)
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
+
+            def read() -> None:
+                spool.seek(0)
+                spool.truncate()
+                with self._open(source).chunks as chunks:
+                    spool.writelines(chunks)
+
+            self._patiently("get", source, read)
+            return self._put(target, spool, None)
+
+    def copy_from(
+        self,
+        source: ObjectStore,
+        source_key: str,
+        key: str,
+        *,
+        etag: str,
+        algorithms: Sequence[str] = (SHA256,),
+        content: str | None = None,
+    ) -> tuple[str, ...] | None:
+        """Copy an object of the same service on the server, if its content's SHA-256 is known.
+
+        The service computes no SHA-256. But the tag names one content, and the service compares the copy with it.
+
+        Raises:
+            StorageError: the object is gone, or the store refuses or does not answer.
+        """
+        if type(source) is not type(self) or content is None or [algorithm_of(content)] != list(algorithms):
+            return None
+        try:
+            return (content,) if self._copy_on_server(source, source_key, key, etag) else None
+        except Refused as fault:
+            if fault.status == 412:  # another tag
+                return None
+            raise source._explain(fault, "get", source_key) from fault
+        except NoAnswer as fault:
+            raise self._explain(fault, "create", key) from fault
+
+    @abstractmethod
+    def _copy_on_server(self, source: Any, source_key: str, key: str, etag: str) -> bool:
+        """Copy an object of another store of this class; False if the copy is not surely the source's content.
+
+        Raises:
+            Fault: the source is gone or changed, or the service fails.
+        """
+
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
+        """Delete objects, one request each, several at once; then folders, the deepest first.
+
+        All names are checked before anything is deleted.
+        """
+        wanted = dict.fromkeys(keys)
+        for key in wanted:
+            self._full(key, marker=True)
+        folders = sorted((key for key in wanted if key.endswith("/")), key=lambda key: key.count("/"), reverse=True)
+        with ThreadPoolExecutor(_AT_ONCE, "cairn-delete") as pool:
+            found = [*pool.map(self._delete, (key for key in wanted if not key.endswith("/")))]
+        found += map(self._delete, folders)
+        return [failure for failure in found if failure is not None]
+
+    def _delete(self, key: str) -> DeleteFailure | None:
+        try:
+            self._patiently("delete", key, lambda: self._send_delete(key))
+        except GoneError as error:
+            if error.code == "bucket_gone":
+                raise
+        except ForbiddenError as error:
+            if error.code != "missing_right":
+                raise  # the store does not know the caller, so no single right is missing
+            return DeleteFailure(key, error.message)
+        return None
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """Yield nothing: no listing shows an unfinished upload, and the service drops it after a week."""
+        check_prefix(prefix)
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        self._full(upload.key, marker=True)
+
+    def now_ms(self) -> int | None:
+        """Return the server's time from an answer; one request."""
+        answer = self._patiently("list", "", self._send_list)
+        with answer:
+            said = answer.headers.get("Date")
+        return int(parsedate_to_datetime(said).timestamp() * 1000) if said else None
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        """Yield the objects under `prefix` in key order, one request per page."""
+        check_prefix(prefix)
+        if start_after is not None:
+            self._full(start_after, marker=True)
+        return self._in_order(self._listed(prefix, start_after), order(start_after) if start_after else b"")
+
+    @abstractmethod
+    def _listed(self, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:
+        """Yield the objects under `prefix`, from `start_after` or from the first one."""
+
+    def _in_order(self, found: Iterator[ObjectStat], after: bytes) -> Iterator[ObjectStat]:
+        last = b""
+        for each in found:
+            if order(each.key) <= last:
+                raise UnsupportedStorageError(
+                    "the store lists its keys out of order, so nothing can be found there reliably. "
+                    "Choose one that lists in the order of UTF-8 bytes",
+                    store=self.describe(),
+                    key=shorten(each.key),
+                )
+            last = order(each.key)
+            if last > after:
+                yield each
+
+    def _pages(self, prefix: str, read: Callable[[str | None], tuple[_T, str | None]]) -> Iterator[_T]:
+        """Yield the pages of a listing.
+
+        Args:
+            prefix: for messages.
+            read: sends one request for the page of a token; returns the page, and the token of the next.
+        """
+        token: str | None = None
+        while True:
+            before = token
+            page, token = self._patiently("list", prefix, partial(read, before))
+            yield page
+            if not token:
+                return
+            if token == before:
+                raise UnsupportedStorageError(
+                    "the store repeats one page of a listing without end. Use another store or gateway",
+                    store=self.describe(),
+                    key=prefix,
+                )
+
+    def _patiently(self, doing: str, about: str, request: Callable[[], _T]) -> _T:
+        patience = self._patience.at_once if doing in _OPTIONAL else self._patience
+        return patience.ask_until(request, lambda fault: self._explain(fault, doing, about))
+
+    def _explain(self, fault: Fault, doing: str, about: str) -> StorageError:
+        return explain(fault, self.words, store=self.describe(), doing=doing, key=about)

@@ -21,8 +21,7 @@ from ..checksums import algorithm_of, from_s3
 from ..errors import StorageError
 from ..network.faults import NoAnswer
 from ..port import WriteResult
-from .pages import delete
-from .requests import Refused, S3Requests
+from .requests import Refused, S3Requests, delete
 
 MAX_COPY_BYTES = 5 * 1024**3
 """Size limit of CopyObject and PutObject; larger objects need a multipart copy."""

@@ -24,8 +24,7 @@ from ..port import BucketRules, DeleteFailures, LifecycleRule, ObjectStat, Objec
 from .clients import client_for, taken
 from .copy import Copier, copy_across
 from .options import S3Options
-from .pages import delete, folders, objects, uploads
-from .requests import Refused, S3Requests
+from .requests import Refused, S3Requests, delete, folders, objects, uploads
 
 # A bucket's rules that may delete or hide Cairn's objects, as far as the store reports them.
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from airflow_cairn.spark.handover.conf import S3_ENDPOINT, S3_REGION
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import S3_ENDPOINT, S3_REGION, s3a_conf
 from airflow_cairn.storage import S3Options
 from scripts.harness.s3_server import S3Server
 from tests.matrix.spark_3_jars import s3a_jars_of_spark_3

@@ -49,7 +49,7 @@ from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.checkpoint.store.job_files import KINDS, JobFiles
 from airflow_cairn.cli.main import main, parser
 from airflow_cairn.operators import DisposeSavepointOperator, SavepointOperator, StageSpec, TriggerCheckpointOperator
-from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.plugin.page.job_reader import SharedReads
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.spark.epoch import Epoch
 from airflow_cairn.spark.kinds import small_state

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.engine import Engine
 
-from airflow_cairn.plugin.page import shared_reads
+from airflow_cairn.plugin.page import job_reader
 from scripts.harness.airflow_config import LOCAL_SETTINGS
 
 
@@ -26,8 +26,8 @@ def test_the_database_does_not_wait_for_the_disk(tmp_path: Path) -> None:
 
 def test_the_pages_wait_for_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["airflow", "api-server"])
-    monkeypatch.setattr(shared_reads, "PATIENCE_S", shared_reads.PATIENCE_S)
+    monkeypatch.setattr(job_reader, "PATIENCE_S", job_reader.PATIENCE_S)
     names: dict[str, Any] = {}
     exec(LOCAL_SETTINGS, names)
     event.remove(Engine, "connect", names["leave_writing_to_the_system"])
-    assert shared_reads.SharedReads()._patience_s > 100
+    assert job_reader.SharedReads()._patience_s > 100

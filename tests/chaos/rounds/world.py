@@ -25,7 +25,7 @@ from airflow_cairn.checkpoint.savepoints.disposal import HistoryRule, prune
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.compaction import compact_in
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import s3a_conf
 from airflow_cairn.storage import GoneError, S3Options, open_store
 from airflow_cairn.storage.clock import system_runtime
 from scripts.harness.airflow_api import FINISHED

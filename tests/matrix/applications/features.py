@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark import Epoch, StateTtl, compact, state, table
 from airflow_cairn.spark.output import committer
-from airflow_cairn.spark.stored import manifests
+from airflow_cairn.spark.stored import growing_table
 
 ROWS = 30_000
 """Of the large states: more than the bytes up to which a state is written whole each time."""
@@ -25,8 +25,8 @@ STEPS = (1, 10, 7)
 ALL = {"sketch": "hll_union", "pair": "each(sum)"}
 
 # Ten small files stand for a hundred epochs.
-manifests.FAN_IN = 2
-manifests.ALIKE_FILES = 2
+growing_table.FAN_IN = 2
+growing_table.ALIKE_FILES = 2
 
 spark = SparkSession.builder.getOrCreate()
 spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.extensions import committables
 from airflow_cairn.checkpoint.extensions.listeners import Notices
 from airflow_cairn.checkpoint.extensions.master_hooks import HookAnswers
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.rules import admission, history, imports, partial_completion, transitions
+from airflow_cairn.checkpoint.rules import admission, history, partial_completion, rewinds, transitions
 from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.checkpoint.savepoints import disposal
 from airflow_cairn.checkpoint.savepoints.copy_out import Copying as SavepointCopying
@@ -339,7 +339,7 @@ def _copies_not_kept(original: Any) -> Any:
     return find
 
 
-@plant("what a savepoint does not hold counts still", imports, "_rewinds", lambda kind: kind.owned)
+@plant("what a savepoint does not hold counts still", rewinds, "_rewinds", lambda kind: kind.owned)
 def _counts_still(original: Any) -> Any:
     return lambda head, *args: head.rewinds
 

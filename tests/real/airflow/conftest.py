@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from airflow_cairn.spark.handover.store_conf import azure_conf, gcs_conf, s3a_conf
+from airflow_cairn.spark.handover.conf import azure_conf, gcs_conf, s3a_conf
 from airflow_cairn.storage import S3Options
 from scripts.azure_jars import azure_jars
 from scripts.demo.flights_input import write_flights

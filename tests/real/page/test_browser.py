@@ -25,7 +25,7 @@ from airflow_cairn.checkpoint.documents.server_record import ANYWHERE
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.plugin.drawings.stage_progress import TaskTry
 from airflow_cairn.plugin.page.app import create_app
-from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.plugin.page.job_reader import SharedReads
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.port import ObjectStore

@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.views import lineage
 from airflow_cairn.spark import table
 from airflow_cairn.spark.output import outputs
-from airflow_cairn.spark.stored import manifests
+from airflow_cairn.spark.stored import growing_table
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
 from tests.support.documented import marked
@@ -94,8 +94,8 @@ def test_a_table_grows_and_manifests_are_shared(spark: SparkSession, pipeline: P
 def test_small_files_become_one_with_all_columns(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, partition_by: str | tuple[str, ...]
 ) -> None:  # semantics C3, C4
-    monkeypatch.setattr(manifests, "FAN_IN", 4)
-    monkeypatch.setattr(manifests, "ALIKE_FILES", 2)
+    monkeypatch.setattr(growing_table, "FAN_IN", 4)
+    monkeypatch.setattr(growing_table, "ALIKE_FILES", 2)
     pipeline.config = replace(pipeline.config, retained=2)
     for number, which in enumerate((1, 2, 1), start=1):
         append(pipeline, f"run {number}", day(spark, which, number), partition_by=partition_by)
@@ -124,8 +124,8 @@ def test_small_files_become_one_with_all_columns(
 def test_an_old_file_that_cannot_be_read_is_not_merged_and_stops_no_epoch(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(manifests, "FAN_IN", 3)
-    monkeypatch.setattr(manifests, "ALIKE_FILES", 2)
+    monkeypatch.setattr(growing_table, "FAN_IN", 3)
+    monkeypatch.setattr(growing_table, "ALIKE_FILES", 2)
     for number in (1, 2):
         append(pipeline, f"run {number}", day(spark, 1, number))
     old = Path(pipeline.storage.removeprefix("file://"), "flights", sorted(parquet_files(pipeline))[0])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.spark.output.before_snapshot import BeforeSnapshot
+from airflow_cairn.spark.output.background import BeforeSnapshot
 from tests.real.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:

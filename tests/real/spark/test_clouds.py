@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.spark.handover.store_conf import azure_conf, gcs_conf
+from airflow_cairn.spark.handover.conf import azure_conf, gcs_conf
 from scripts.azure_jars import azure_jars
 from scripts.gcs_jars import gcs_jars
 from scripts.harness.azure_server import HOST, AzureServer

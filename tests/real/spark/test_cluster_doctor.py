@@ -14,7 +14,7 @@ import psutil
 import pyspark
 import pytest
 
-from airflow_cairn.operators.stage.cluster_question import ask_by_connection
+from airflow_cairn.operators.stage.trial import ask_by_connection
 from airflow_cairn.spark import cluster_probe
 from airflow_cairn.tasks.health import facts
 from airflow_cairn.tasks.health.examine import examine_worker

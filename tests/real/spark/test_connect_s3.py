@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import s3a_conf
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import S3Options
 from scripts.harness.s3_server import S3Server

@@ -16,7 +16,7 @@ from airflow.sdk import DAG
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.operators import SparkEpochOperator, epoch_stage
 from airflow_cairn.operators.stage import launched
-from airflow_cairn.operators.stage.cluster_question import ask_by_stage
+from airflow_cairn.operators.stage.trial import ask_by_stage
 from airflow_cairn.storage import open_store
 from airflow_cairn.tasks.health.facts import ClusterFacts
 from scripts.harness.spark.start import small_conf

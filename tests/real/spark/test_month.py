@@ -32,7 +32,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import s3a_conf
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable, PostgresTable

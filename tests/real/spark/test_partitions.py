@@ -12,7 +12,7 @@ import pytest
 
 from airflow_cairn.checkpoint.views import lineage
 from airflow_cairn.spark.output.writer import Writer
-from airflow_cairn.spark.stored import manifests, partitions
+from airflow_cairn.spark.stored import growing_table
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline
 from tests.real.spark.test_append import append, daily, named, parquet_files
@@ -65,7 +65,7 @@ def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
 
 
 def names(pipeline: Pipeline) -> set[str]:
-    return {partitions.partition_of(key) for key in named(pipeline, -1)}
+    return {growing_table.partition_of(key) for key in named(pipeline, -1)}
 
 
 @contextmanager
@@ -78,10 +78,10 @@ def older_names() -> Iterator[None]:
         shown = F.concat_ws(".", *(F.coalesce(each, F.lit("null")) for each in texts))
         plain = F.substring(F.regexp_replace(shown, "[^A-Za-z0-9_.-]", "_"), 1, 40)
         marked = [part for each in texts for part in (each.isNull(), each)]
-        return df.withColumn(partitions.COLUMN, F.concat(plain, F.lit("-"), F.hex(F.xxhash64(*marked))))
+        return df.withColumn(growing_table.COLUMN, F.concat(plain, F.lit("-"), F.hex(F.xxhash64(*marked))))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitions, "told_apart", told_apart)
+        patch.setattr(growing_table, "told_apart", told_apart)
         yield
 
 
@@ -162,7 +162,7 @@ def test_a_table_with_older_names_goes_on(
     table.append(("北京", "ü"), *ODD[2:6], overwrite=True)
     assert not [key for key in named(pipeline, -1) if "chk-0000000004" in key and "/kept.daily/" in key]
     assert kept in named(pipeline, -1)
-    assert len([each for each in names(pipeline) if partitions.is_older(each)]) == len(ODD) - 5
+    assert len([each for each in names(pipeline) if growing_table.is_older(each)]) == len(ODD) - 5
 
     taken = pipeline.coordinator.savepoint(asked("x", f"file://{tmp_path}/kept"), open_store)
     other = Table(spark, Pipeline(f"file://{tmp_path}/other", spark))
@@ -172,14 +172,14 @@ def test_a_table_with_older_names_goes_on(
         each.append(*ODD[6:], overwrite=True)
         each.append(*ODD, *ALIKE, overwrite=True)
     assert len(names(pipeline)) == len(ODD) + 2
-    assert not any(map(partitions.is_older, names(pipeline)))
+    assert not any(map(growing_table.is_older, names(pipeline)))
 
 
 def test_small_files_with_older_names_become_files_of_one_value(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifests, "FAN_IN", 4)
-    monkeypatch.setattr(manifests, "ALIKE_FILES", 2)
+    monkeypatch.setattr(growing_table, "FAN_IN", 4)
+    monkeypatch.setattr(growing_table, "ALIKE_FILES", 2)
     table = Table(spark, pipeline)
     with older_names():
         for _ in range(3):

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.handover.conf import store_conf
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import s3a_conf, store_conf
 from airflow_cairn.storage import S3Options
 from scripts.harness.s3_server import S3Server
 from scripts.s3a_jars import s3a_jars

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.spark.handover.store_conf import s3a_conf
+from airflow_cairn.spark.handover.conf import s3a_conf
 from airflow_cairn.storage import S3Options
 from scripts.demo.compare import leftovers
 from scripts.harness.s3_server import S3Server

@@ -33,9 +33,9 @@ from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, Spark
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.handover.conf import handover_conf
 from airflow_cairn.spark.remote.server import ConnectServer, server_token
-from airflow_cairn.spark.remote.server_identity import certificate_authority
 from airflow_cairn.spark.remote.session_driver import forget_shared
 from airflow_cairn.spark.remote.submission import NOT_RUN, VARIABLE, Submission, session_id
+from airflow_cairn.spark.remote.tls_end import certificate_authority
 from airflow_cairn.storage.names import parse_storage_uri
 from scripts.harness.spark.start import INTERPRETED, small_conf
 from scripts.harness.wait import wait_until

@@ -11,7 +11,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.stored import manifests
+from airflow_cairn.spark.stored import growing_table
 from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def append(
     added = [
         world.put_file(files, f"table.{NAME}", f"{folder}part-{epoch}", json.dumps([epoch]).encode()) for epoch in new
     ]
-    there = manifests.before(files, _restored(files, handover))
+    there = growing_table.before(files, _restored(files, handover))
     output = Output("table", NAME, folder, appended=Appended())
-    listing = manifests.Listing(files, output)
+    listing = growing_table.Listing(files, output)
     draft = listing.draft(there, added)
-    small, others = manifests.alike_files(draft.older)
+    small, others = growing_table.alike_files(draft.older)
     merged = [_merged(world, files, f"{folder}small-0", small)] if small else []
     listed, count, size_bytes = listing.write(draft, [*others, *merged])
     output = Output("table", NAME, folder, appended=Appended(count, size_bytes))

@@ -7,14 +7,14 @@ merges two runs of one state and writes a new base of another; the next one writ
 
 from __future__ import annotations
 
-from airflow_cairn.spark.stored import deltas, manifests
+from airflow_cairn.spark.stored import deltas, growing_table
 from tests.support.world import grown_state
 from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import World
 
 MERGED = (
-    (manifests, "FAN_IN", 3),
-    (manifests, "ALIKE_FILES", 2),
+    (growing_table, "FAN_IN", 3),
+    (growing_table, "ALIKE_FILES", 2),
     (deltas, "FAN_IN", 2),
     (deltas, "MAX_EPOCHS", 3),
     (deltas, "MAX_SHARE", 100.0),

@@ -15,8 +15,7 @@ from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_ep
 from airflow_cairn.checkpoint.store.head_store import Decision, open_heads
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.output.writer import SUCCESS
-from airflow_cairn.spark.programs.acknowledging import acknowledge
-from airflow_cairn.spark.programs.inputs import output_folder
+from airflow_cairn.spark.programs.run import acknowledge, output_folder
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.cluster import Cluster
 from tests.support.world.operation import EPOCH, Operation, Run

@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint import FixedDelayRestart
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.cli.main import main
-from airflow_cairn.cli.output import explained
+from airflow_cairn.cli.output import hints
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.shut_down import shut_down
@@ -67,7 +67,7 @@ SAME = {"checkpoint.*": ("checkpoints", "checkpoints[]."), "savepoints[].*": ("s
 
 def documented(command: str) -> set[str]:
     """Give the fields that `cairn help` tells of a command's JSON."""
-    names = (name for names, _ in explained.fields(command) for name in re.findall(r"[^\s,{]+(?:\{[^}]*\})?", names))
+    names = (name for names, _ in hints.fields(command) for name in re.findall(r"[^\s,{]+(?:\{[^}]*\})?", names))
     return {field for name in names for field in _fields(name)}
 
 

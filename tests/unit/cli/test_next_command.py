@@ -9,8 +9,8 @@ import pytest
 from airflow_cairn.checkpoint import errors as domain
 from airflow_cairn.checkpoint.savepoints.take import Savepoints
 from airflow_cairn.cli.main import main, parser
-from airflow_cairn.cli.output import explained
-from airflow_cairn.cli.output.next_command import Typed, after
+from airflow_cairn.cli.output import hints
+from airflow_cairn.cli.output.hints import Typed, after
 from airflow_cairn.storage import errors as stores
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import CairnError
@@ -33,7 +33,7 @@ LINES = (
 
 def documented() -> Iterator[CairnError]:
     """Give each error of the domain and of the stores, by class and code."""
-    for each in explained.errors():
+    for each in hints.errors():
         found = getattr(domain, each.name, None) or getattr(stores, each.name, None)
         if found is not None:
             yield found("it failed", code=each.code, dag="flights")

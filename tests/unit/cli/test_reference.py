@@ -6,7 +6,7 @@ import re
 import pytest
 
 from airflow_cairn.cli.main import parser
-from airflow_cairn.cli.output import explained
+from airflow_cairn.cli.output import hints
 from scripts.reference import command
 from scripts.setup.base import ROOT
 
@@ -27,8 +27,8 @@ def test_a_section_has_its_command(name: str) -> None:
     assert f"<!-- generated: command {name} -->" in section(f"`cairn {name}`")
     written = command(name)
     assert all(option in written for action in COMMANDS[name]._actions for option in action.option_strings)
-    assert explained.fields(name), f"cairn {name} --json prints an object; cli/output/fields.txt says what is in it"
-    assert all(f"`{each}`" in written for each, _ in explained.fields(name) if not {",", " "} & {*each})
+    assert hints.fields(name), f"cairn {name} --json prints an object; cli/output/fields.txt says what is in it"
+    assert all(f"`{each}`" in written for each, _ in hints.fields(name) if not {",", " "} & {*each})
 
 
 def test_no_other_command_has_fields() -> None:

@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.store.source_lists import SideLists
 from airflow_cairn.spark.epoch_event_time import EpochFacts
 from airflow_cairn.spark.execution.failure_kinds import error_line
 from airflow_cairn.spark.handover import conf
-from airflow_cairn.spark.handover.store_conf import azure_conf, gcs_conf, gcs_environment, s3a_conf
+from airflow_cairn.spark.handover.conf import azure_conf, gcs_conf, gcs_environment, s3a_conf
 from airflow_cairn.spark.input import inputs, slices
 from airflow_cairn.spark.kinds.places import FileStatus
 from airflow_cairn.spark.session import check_version, session

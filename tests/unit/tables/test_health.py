@@ -137,7 +137,7 @@ def test_the_command_takes_the_tables_of_a_dag(
         return Examination()
 
     monkeypatch.setattr("airflow_cairn.tasks.health.examine.examine_worker", worker)
-    by_stage = "airflow_cairn.operators.stage.cluster_question.ask_by_stage"
+    by_stage = "airflow_cairn.operators.stage.trial.ask_by_stage"
     monkeypatch.setattr(by_stage, lambda task, conf: (task.task_id, conf))
     place = Delta(tmp_path, f"file://{tmp_path}/lake")
     file = tmp_path / "flights.py"

@@ -18,8 +18,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpe
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.sources.files import FileSource
-from airflow_cairn.checkpoint.sources.interval import DataInterval
-from airflow_cairn.checkpoint.sources.values import AssetEvents, Offsets
+from airflow_cairn.checkpoint.sources.values import AssetEvents, DataInterval, Offsets
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import CairnError, Written

@@ -12,13 +12,11 @@ from airflow_cairn.checkpoint.answers import FilesProgress
 from airflow_cairn.checkpoint.documents import head, layout
 from airflow_cairn.checkpoint.documents.server_record import KEY
 from airflow_cairn.checkpoint.errors import NoCheckpointError
-from airflow_cairn.checkpoint.health import job_head
-from airflow_cairn.checkpoint.health.examine import examine_storage
+from airflow_cairn.checkpoint.health.examine import CLEANS_MS, examine_storage
 from airflow_cairn.checkpoint.health.findings import Examination, Severity
-from airflow_cairn.checkpoint.health.job_head import CLEANS_MS
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import completed_epochs
-from airflow_cairn.cli.output import explained
+from airflow_cairn.cli.output import hints
 from airflow_cairn.storage import (
     ConditionFailed,
     DeleteFailure,
@@ -285,7 +283,7 @@ ILLNESSES: dict[str, tuple[Callable[[World], ObjectStore], str, str]] = {
 
 @pytest.mark.parametrize("illness", ILLNESSES)
 def test_an_illness_is_named_rightly(world: World, illness: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_head, "NOTICES", 2)
+    monkeypatch.setattr("airflow_cairn.checkpoint.health.examine.NOTICES", 2)
     plant, name, subject = ILLNESSES[illness]
     found = examine(world, plant(world))
     assert set(names(found)) == {name}
@@ -329,7 +327,7 @@ def test_a_job_without_a_new_checkpoint(world: World) -> None:
 def test_the_reference_has_each_finding() -> None:
     planted = {name for _, name, _ in ILLNESSES.values()} | {"epoch-list-damaged", "check-failed"}
     planted |= {"checkpoint-old", "mirror-behind"}
-    assert {each.name for each in explained.findings() if each.place == "storage"} == planted
+    assert {each.name for each in hints.findings() if each.place == "storage"} == planted
 
 
 def test_a_healthy_system_has_none(world: World) -> None:

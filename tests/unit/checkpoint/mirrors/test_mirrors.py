@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.errors import CheckpointError, DamagedError, NoCheckpointError, RefusedError
-from airflow_cairn.checkpoint.health.job_head import stuck
+from airflow_cairn.checkpoint.health.examine import stuck
 from airflow_cairn.checkpoint.mirrors.mirror_pass import tell_moved
 from airflow_cairn.checkpoint.rules import history, mirrors
 from airflow_cairn.checkpoint.store import completed_epochs

@@ -22,8 +22,8 @@ from airflow_cairn.checkpoint.errors import (
     NoSavepointError,
 )
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
-from airflow_cairn.checkpoint.rules import history, imports
-from airflow_cairn.checkpoint.rules.imports import Superseded
+from airflow_cairn.checkpoint.rules import history, rewinds
+from airflow_cairn.checkpoint.rules.rewinds import Superseded
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
@@ -606,7 +606,7 @@ def test_its_owner_keeps_it_otherwise(old: World) -> None:  # semantics R6
 
 
 def test_the_last_imports_are_remembered(old: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "MAX_IMPORTS", 3)
+    monkeypatch.setattr(rewinds, "MAX_IMPORTS", 3)
     new = World()
     for number in range(5):
         new.coordinator().start_from(saved(old, request=f"r{number}"))

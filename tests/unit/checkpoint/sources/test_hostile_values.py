@@ -11,8 +11,7 @@ from airflow_cairn.checkpoint.documents.metadata import SideList
 from airflow_cairn.checkpoint.errors import DocumentError
 from airflow_cairn.checkpoint.source import NoShelf, Refusal, RunFacts
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
-from airflow_cairn.checkpoint.sources.interval import DataInterval
-from airflow_cairn.checkpoint.sources.values import AssetEvents
+from airflow_cairn.checkpoint.sources.values import AssetEvents, DataInterval
 from tests.support.memory_store import MemoryStore
 
 URI = "s3://input/sales"

@@ -32,7 +32,7 @@ from airflow_cairn.checkpoint.documents.read_windows import (
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import restored_state
 from airflow_cairn.checkpoint.source import RunFacts
-from airflow_cairn.checkpoint.sources.interval import DataInterval
+from airflow_cairn.checkpoint.sources.values import DataInterval
 from airflow_cairn.checkpoint.store import metadata_file
 from tests.support.memory_store import MemoryStore
 from tests.support.narrowing import expect, known

@@ -23,8 +23,7 @@ from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import placement
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
-from airflow_cairn.checkpoint.sources.interval import DataInterval
-from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents, Offsets
+from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents, DataInterval, Offsets
 from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.checkpoint.store.source_lists import INLINE_BYTES
 from airflow_cairn.storage import ObjectStat, ObjectStore, open_store

@@ -29,7 +29,7 @@ from airflow_cairn.operators import (
     restore_latest_checkpoint,
 )
 from airflow_cairn.operators.stage.outcome import StageFailedError
-from airflow_cairn.operators.stage.tries import came_back, is_asked_for
+from airflow_cairn.operators.stage.trigger_and_complete import came_back, is_asked_for
 from airflow_cairn.storage import clock
 from airflow_cairn.storage.errors import (
     DocumentError,

@@ -25,11 +25,11 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.hooks import kubernetes_pods
 from airflow_cairn.operators import Output, SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.stage.cluster_question import ask_by_stage
 from airflow_cairn.operators.stage.drivers import LAST_DRIVER, SubmittedDrivers
 from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.operators.stage.trial import ask_by_stage
 from airflow_cairn.spark import cluster_probe
-from airflow_cairn.spark.programs.inputs import output_folder
+from airflow_cairn.spark.programs.run import output_folder
 from airflow_cairn.storage import open_store
 from airflow_cairn.tasks.health.facts import ClusterFacts, NoAnswer, Silence
 from tests.support.airflow_fixtures import Said

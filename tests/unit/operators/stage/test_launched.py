@@ -28,7 +28,7 @@ from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.cli.main import main
 from airflow_cairn.launchers.livy import LivyLauncher
 from airflow_cairn.operators import CairnDoctorOperator, Output, Read, SliceStart, SparkEpochOperator, epoch_stage
-from airflow_cairn.operators.stage import cluster_question, launched, programs, stored_runtime, trial
+from airflow_cairn.operators.stage import extras, launched, programs, trial
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.clock import system_time
@@ -157,7 +157,7 @@ def test_a_stage_hands_over_and_waits(job: Job, service: ServiceStandIn) -> None
     (driver,) = service.drivers
     conf = service.conf_of(driver)
     assert (conf["spark.author"], conf["spark.cairn.job"]) == ("{{ var }}", job.name)
-    names = [each.key for each in open_store(job.storage).list(stored_runtime.FOLDER)]
+    names = [each.key for each in open_store(job.storage).list(extras.FOLDER)]
     assert len(names) == 1
     assert service.zip_of(driver).endswith(names[0])
     assert set(kind_of(service).template_fields) <= set(type(task).template_fields)
@@ -166,7 +166,7 @@ def test_a_stage_hands_over_and_waits(job: Job, service: ServiceStandIn) -> None
     later = RUN.replace("2001", "2002")
     job.trigger(later)
     stage(job, service).execute(context(a_try(run_id=later)))
-    assert [each.key for each in open_store(job.storage).list(stored_runtime.FOLDER)] == names
+    assert [each.key for each in open_store(job.storage).list(extras.FOLDER)] == names
 
 
 def before_submission(patch: pytest.MonkeyPatch) -> None:
@@ -545,7 +545,7 @@ def test_the_doctor_asks_a_cluster_as_a_stage_starts(
         return
     assert "the cluster" not in skipped
     assert findings == (["as the driver of routes sees it: AccessDenied"] if block else [])
-    monkeypatch.setattr(cluster_question, "ANSWER_S", 0.05)
+    monkeypatch.setattr(trial, "ANSWER_S", 0.05)
     monkeypatch.setattr(trial, "LISTED_S", 0.1)
     for state, why in ((FAILED, "without an answer: "), (RUNNING, "no answer within 0 s")):
         answers[:] = "", state
@@ -553,7 +553,7 @@ def test_the_doctor_asks_a_cluster_as_a_stage_starts(
         assert why in what
     assert service.live == []
     assert service.submitted == 3
-    monkeypatch.setattr(cluster_question, "stored_probe", is_away)
+    monkeypatch.setattr(trial, "stored_probe", is_away)
     assert found()[0] == ["the cluster did not run a small application: the store is away"]
     assert {each.key.partition("/")[0] for each in open_store(job.storage).list("")} == {"_cairn"}
 
@@ -675,26 +675,26 @@ def test_a_zip_that_is_used_is_renewed_and_one_that_is_not_is_deleted(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(job.storage)
-    old = f"{stored_runtime.FOLDER}airflow_cairn-0.0.1-abc.zip"
+    old = f"{extras.FOLDER}airflow_cairn-0.0.1-abc.zip"
     store.create(old, b"old")
     day = 24 * 3600.0
     now = system_time()
-    monkeypatch.setattr(stored_runtime, "system_time", lambda: now + 31 * day)
-    ours = stored_runtime.stored_runtime(store)
-    (kept,) = store.list(stored_runtime.FOLDER)
+    monkeypatch.setattr(extras, "system_time", lambda: now + 31 * day)
+    ours = extras.stored_runtime(store)
+    (kept,) = store.list(extras.FOLDER)
     assert ours.endswith(kept.key)
-    assert stored_runtime.stored_runtime(store) == ours
-    (renewed,) = store.list(stored_runtime.FOLDER)
+    assert extras.stored_runtime(store) == ours
+    (renewed,) = store.list(extras.FOLDER)
     assert (renewed.modified_ms or 0) > (kept.modified_ms or 0)
     assert renewed.size_bytes == kept.size_bytes
 
 
 def test_a_zip_that_somebody_has_changed_is_replaced_before_a_driver_runs_it(job: Job, said: Said) -> None:
     store = open_store(job.storage)
-    stored_runtime.stored_runtime(store)
-    ((key, own),) = [(each.key, store.get(each.key)) for each in store.list(stored_runtime.FOLDER)]
+    extras.stored_runtime(store)
+    ((key, own),) = [(each.key, store.get(each.key)) for each in store.list(extras.FOLDER)]
     store.replace(key, b"print('mine')", expected_etag=own.etag)
-    stored_runtime.stored_runtime(store)
+    extras.stored_runtime(store)
     assert store.get(key).data == own.data
     assert "was not what its name says" in said.text
 

@@ -27,7 +27,7 @@ from airflow.sdk.definitions.timetables.events import EventsTimetable
 from airflow.sdk.definitions.timetables.interval import DeltaDataIntervalTimetable
 from airflow.sdk.definitions.timetables.trigger import DeltaTriggerTimetable, MultipleCronTriggerTimetable
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.sources.interval import DataInterval
+from airflow_cairn.checkpoint.sources.values import DataInterval
 from airflow_cairn.plugin.timetable import CheckpointTimetable
 with (
     DAG("flights", schedule={schedule}, max_active_runs=1),

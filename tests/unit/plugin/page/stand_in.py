@@ -16,8 +16,8 @@ from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.plugin.drawings.stage_progress import TaskTry
 from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 from airflow_cairn.plugin.page.app import create_app
+from airflow_cairn.plugin.page.job_reader import SharedReads
 from airflow_cairn.plugin.page.server import Schedule
-from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.savepoints import TARGET, Below
 from tests.support.world.world import CONFIG, JOB, STAGES

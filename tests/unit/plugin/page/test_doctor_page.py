@@ -6,8 +6,7 @@ import pytest
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.plugin.page.declared_jobs import declared_jobs
-from airflow_cairn.plugin.page.job_reader import EXAMINED_S, JobReader
-from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.plugin.page.job_reader import EXAMINED_S, JobReader, SharedReads
 from tests.support.memory_store import MemoryStore
 from tests.support.narrowing import known
 from tests.support.page_world import busy_world

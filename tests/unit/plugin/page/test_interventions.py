@@ -16,7 +16,7 @@ from airflow_cairn.plugin.interventions.acts import plan_rewind
 from airflow_cairn.plugin.interventions.plan import InterventionRefusedError
 from airflow_cairn.plugin.page import intervention_routes
 from airflow_cairn.plugin.page.intervention_routes import Confirmations
-from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.plugin.page.job_reader import SharedReads
 from airflow_cairn.storage.port import ObjectStore
 from scripts.harness.wait import wait_until
 from tests.support.narrowing import known

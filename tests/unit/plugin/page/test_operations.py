@@ -13,8 +13,8 @@ from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.plugin.page.declared_jobs import declared_jobs
+from airflow_cairn.plugin.page.job_reader import SharedReads
 from airflow_cairn.plugin.page.operations import KEPT, Copies
-from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.errors import ForbiddenError
 from scripts.harness.wait import wait_until
 from tests.support.narrowing import known

@@ -8,7 +8,7 @@ from starlette.routing import Mount
 
 from airflow_cairn.checkpoint.documents.entries import InterventionKind
 from airflow_cairn.plugin.interventions.plan import RunKind
-from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.plugin.page.job_reader import SharedReads
 from tests.support.world.savepoints import Below, asked
 from tests.support.world.world import World
 from tests.support.wrapped_stores import RecordingStore

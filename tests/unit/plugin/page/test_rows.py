@@ -25,7 +25,7 @@ from airflow_cairn.checkpoint.rows.shown import CELL, COLUMNS, ROWS, _shown
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import encode, reference
 from airflow_cairn.cli.output import states
-from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.plugin.page.job_reader import SharedReads
 from airflow_cairn.storage import DocumentError, UnavailableError, Written
 from airflow_cairn.storage.checksums import checksum_of
 from airflow_cairn.storage.port import ObjectStore

@@ -6,8 +6,7 @@ import pytest
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY
-from airflow_cairn.checkpoint.views.overview import Overview
-from airflow_cairn.checkpoint.views.servers import ServerRow
+from airflow_cairn.checkpoint.views.overview import Overview, ServerRow
 from airflow_cairn.plugin.page.declared_jobs import DeclaredJob
 from airflow_cairn.plugin.page.job_reader import JobReader
 from airflow_cairn.spark.remote.register import ServerRegister

@@ -5,10 +5,9 @@ from threading import Barrier, Event
 
 import pytest
 
-from airflow_cairn.plugin.page import shared_reads
+from airflow_cairn.plugin.page import job_reader
 from airflow_cairn.plugin.page.declared_jobs import declared_jobs, spelled
-from airflow_cairn.plugin.page.job_reader import REOPENED_S, JobReader
-from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.plugin.page.job_reader import REOPENED_S, JobReader, SharedReads
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.port import Blob
 from scripts.harness.wait import wait_until
@@ -128,8 +127,8 @@ def test_a_job_is_opened_once_and_anew_after_a_while(busy: World) -> None:
 
 
 def test_what_was_asked_for_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_reads, "KEPT", 2)
-    monkeypatch.setattr(shared_reads, "STORAGES", 1)
+    monkeypatch.setattr(job_reader, "KEPT", 2)
+    monkeypatch.setattr(job_reader, "STORAGES", 1)
     shared = SharedReads(fresh_s=1_000_000, patience_s=PATIENCE_S)
     asked: list[str] = []
 

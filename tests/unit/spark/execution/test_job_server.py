@@ -13,8 +13,7 @@ from airflow_cairn.spark.execution import job_server
 from airflow_cairn.spark.execution.job_server import Heard, JobServer, hear
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import this_machine
-from airflow_cairn.spark.remote.server_identity import certificate, certificate_authority
-from airflow_cairn.spark.remote.tls_end import TlsEnd
+from airflow_cairn.spark.remote.tls_end import TlsEnd, certificate, certificate_authority
 from airflow_cairn.storage.clock import system_runtime
 from tests.support.airflow_stage import Job
 

@@ -20,9 +20,8 @@ from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.operators import NewState, Output, Publish, Read, SliceEnd, SliceFiles, SliceStart, SliceValue, State
-from airflow_cairn.spark.programs.acknowledging import acknowledge
 from airflow_cairn.spark.programs.arguments import program_of
-from airflow_cairn.spark.programs.inputs import filled, output_folder
+from airflow_cairn.spark.programs.run import acknowledge, filled, output_folder
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.names import parse_storage_uri
 from tests.support.acking import ack_of

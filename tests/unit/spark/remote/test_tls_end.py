@@ -17,9 +17,8 @@ from airflow_cairn.spark.execution.job_server import CERTIFICATE_HOST, Heard
 from airflow_cairn.spark.remote import channel
 from airflow_cairn.spark.remote.channel import ConnectChannel
 from airflow_cairn.spark.remote.server import ConnectServer, server_of
-from airflow_cairn.spark.remote.server_identity import certificate, certificate_authority
 from airflow_cairn.spark.remote.submission import session_id
-from airflow_cairn.spark.remote.tls_end import TlsEnd, is_of_this_user
+from airflow_cairn.spark.remote.tls_end import TlsEnd, certificate, certificate_authority, is_of_this_user
 from tests.support.connect_stand_in import connect_server
 from tests.support.errors import raises_code
 

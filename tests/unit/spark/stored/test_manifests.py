@@ -11,10 +11,9 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output,
 from airflow_cairn.checkpoint.errors import DocumentError, InvalidStateError
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.stored import manifests
-from airflow_cairn.spark.stored.manifests import FAN_IN, Before, Listing, merged_tail
+from airflow_cairn.spark.stored import growing_table
+from airflow_cairn.spark.stored.growing_table import FAN_IN, Before, Listing, is_older, merged_tail, partition_of
 from airflow_cairn.spark.stored.outputs import File, Stored
-from airflow_cairn.spark.stored.partitions import is_older, partition_of
 from tests.support.memory_store import MemoryStore
 
 
@@ -49,7 +48,7 @@ class Table:
 
     @property
     def before(self) -> Before:
-        return manifests.before(self.files, self.stored)
+        return growing_table.before(self.files, self.stored)
 
     def check(self) -> None:
         assert self.stored is not None
@@ -77,7 +76,7 @@ def test_few_manifests_stay_whatever_epochs_add(added: list[int]) -> None:
         sizes.append(each)
         tail = merged_tail(sizes)
         sizes[-tail:] = [sum(sizes[-tail:])]
-    full = sum(size >= manifests.FULL / FAN_IN for size in sizes)
+    full = sum(size >= growing_table.FULL / FAN_IN for size in sizes)
     levels = 1
     while FAN_IN**levels < sum(added):
         levels += 1

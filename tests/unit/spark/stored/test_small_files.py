@@ -7,12 +7,12 @@ import pytest
 from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output, StateHandle
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.stored import manifests
-from airflow_cairn.spark.stored.manifests import ALIKE_FILES as FAN_IN
-from airflow_cairn.spark.stored.manifests import BUDGET_BYTES as BUDGET
-from airflow_cairn.spark.stored.manifests import SMALL_BYTES as SMALL
-from airflow_cairn.spark.stored.manifests import Listing
-from airflow_cairn.spark.stored.manifests import alike_files as alike
+from airflow_cairn.spark.stored import growing_table
+from airflow_cairn.spark.stored.growing_table import ALIKE_FILES as FAN_IN
+from airflow_cairn.spark.stored.growing_table import BUDGET_BYTES as BUDGET
+from airflow_cairn.spark.stored.growing_table import SMALL_BYTES as SMALL
+from airflow_cairn.spark.stored.growing_table import Listing
+from airflow_cairn.spark.stored.growing_table import alike_files as alike
 from airflow_cairn.spark.stored.outputs import File, Stored
 from tests.support.memory_store import MemoryStore
 
@@ -82,7 +82,7 @@ class _Table:
         output = Output("table", "daily", folder, appended=Appended())
         listing = Listing(self._job_files, output)
         new = self._file(f"{folder}part-0", [number], partition)
-        draft = listing.draft(manifests.before(self._job_files, self._stored), [new])
+        draft = listing.draft(growing_table.before(self._job_files, self._stored), [new])
         small, others = alike(draft.older)
         larger = [
             self._file(

@@ -14,7 +14,7 @@ import pytest
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.health.findings import Examination, Finding
 from airflow_cairn.cli.main import DAMAGED, FAILED, main
-from airflow_cairn.cli.output import explained
+from airflow_cairn.cli.output import hints
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.hooks.class_archive import FILE
 from airflow_cairn.operators import CairnDoctorOperator
@@ -471,7 +471,7 @@ def test_the_reference_has_each_finding_of_a_worker() -> None:
     source = "".join(path.read_text() for path in files)
     made = set(re.findall(r'(?:error|warning|_tried)\(\s*"([a-z0-9-]+)"', source))
     assert len(made) > 20
-    assert {each.name for each in explained.findings() if each.place != "storage"} == made
+    assert {each.name for each in hints.findings() if each.place != "storage"} == made
 
 
 def test_findings_of_several_checks_are_put_together() -> None:

@@ -1,4 +1,4 @@
-"""The manifests of a table that grows, and the choice of its small files to merge (decision 0047).
+"""A table that grows (`Epoch.append`): its manifests, the choice of small files to merge, and its partitions (0047).
 
 Manifests and list lie in this driver's folder, under names that only this driver uses, and count once the
 acknowledgement is judged. Order: data files, manifests, list. A crash in between leaves files that nothing refers to.
@@ -9,9 +9,11 @@ rewrites, so it reads no other manifest. Merged files are larger, so each row is
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.acknowledgement import (
@@ -28,7 +30,11 @@ from ...checkpoint.store.job_files import JobFiles, encode, reference
 from ...storage.checksums import checksum_of, is_checksum
 from ...storage.port import ConditionFailed
 from ...storage.records import dataclass
+from .key_groups import quoted
 from .outputs import Stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 FAN_IN = 4
 """Number of manifests of about one size that are merged into one; fewer are kept apart."""
@@ -228,3 +234,104 @@ def alike_files(handles: Sequence[StateHandle]) -> tuple[list[StateHandle], list
             left -= sum(each.size_bytes for each in fitting)
     small, others = ([each for each in handles if (each.path in chosen) == wanted] for wanted in (True, False))
     return small, others
+
+
+# Partitions: each file holds rows of one. The partition columns stay in the files, so a reader needs only the files.
+# While Spark writes, an extra column names the partition. Its text becomes the name of a folder, from which each
+# file's partition is read; names are only compared. A stranger may choose the values, so a name ends in 128 bits of
+# SHA-256: two values with one name cannot be made. Older names end in 64 bits of a reversible hash, so a file with
+# such a name may hold rows of several values. Such a file is found by its name, and the values decide what becomes of
+# its rows.
+
+
+COLUMN = "cairn_partition"
+"""Exists only while the rows are written; the folders' names begin with it."""
+
+_TYPES = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint")
+_FOLDER = re.compile(rf"(?:\A|/){COLUMN}=([^/]+)/")
+_READABLE, _HASH = 24, 32
+"""Longest readable part of a name in characters, and the number of hex digits of the values' SHA-256."""
+_OLDER_READABLE, _OLDER_HASH = 40, 16
+"""The same for an older name, with an xxHash64 without leading zeros; either name has at most 57 characters."""
+
+
+def check(output_id: str, df: DataFrame, columns: Sequence[str]) -> None:
+    """Check a table's partition columns.
+
+    Raises:
+        InvalidStateError: a column is missing, is named twice, or has a type without exact text.
+    """
+    if COLUMN.lower() in {column.lower() for column in df.columns}:
+        raise InvalidStateError(
+            f"no column of {output_id} may be called {COLUMN!r}; Cairn uses that name. Rename it", output=output_id
+        )
+    for column in columns:
+        if column not in df.columns or columns.count(column) > 1:
+            problem = "is named twice" if column in df.columns else "is not in the DataFrame"
+            raise InvalidStateError(
+                f"the partition column {column!r} of {output_id} {problem}", columns=", ".join(df.columns)
+            )
+        found = df.schema[column].dataType.simpleString()
+        if found not in _TYPES:
+            raise InvalidStateError(
+                f"{output_id} cannot be partitioned by {column!r}, whose type is {found}. Partition by a text, a date, "
+                "a whole number or a boolean",
+                expected=", ".join(_TYPES),
+            )
+
+
+def told_apart(df: DataFrame, values: Sequence[Column]) -> DataFrame:
+    """Add the name of each row's partition: readable values, and a hash of them.
+
+    Args:
+        df: the rows.
+        values: those of a row that its partition has, as texts.
+    """
+    from pyspark.sql import functions
+
+    # The length precedes each text, and a null has none, so different values never make one text.
+    marked = [
+        functions.coalesce(
+            functions.concat(functions.octet_length(text).cast("string"), functions.lit(":"), text), functions.lit("-")
+        )
+        for text in values
+    ]
+    digest = functions.upper(functions.sha2(functions.concat(*marked).cast("binary"), 256))
+    return df.withColumn(COLUMN, _name(values, _READABLE, functions.substring(digest, 1, _HASH)))
+
+
+def older_names(df: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the older partition names of these rows, as the only column."""
+    from pyspark.sql import functions
+
+    # This hash skips nulls, so a flag for null is hashed with each text.
+    values = texts(columns)
+    marked = [part for text in values for part in (text.isNull(), text)]
+    hashed = functions.hex(functions.xxhash64(*marked))
+    return df.select(_name(values, _OLDER_READABLE, hashed).alias(COLUMN)).distinct()
+
+
+def is_older(name: str) -> bool:
+    """Tell whether a file of this partition may also hold rows of others."""
+    return 0 < len(name.rpartition("-")[2]) <= _OLDER_HASH
+
+
+def texts(columns: Sequence[str]) -> list[Column]:
+    """Give the values of columns as texts."""
+    from pyspark.sql import functions
+
+    return [functions.col(quoted(each)).cast("string") for each in columns]
+
+
+def _name(values: Sequence[Column], readable: int, hashed: Column) -> Column:
+    from pyspark.sql import functions
+
+    shown = functions.concat_ws(".", *(functions.coalesce(each, functions.lit("null")) for each in values))
+    plain = functions.substring(functions.regexp_replace(shown, "[^A-Za-z0-9_.-]", "_"), 1, readable)
+    return functions.concat(plain, functions.lit("-"), hashed)
+
+
+def partition_of(path: str) -> str:
+    """Return the partition of a file written by `told_apart`; empty if it has none."""
+    found = _FOLDER.search(path)
+    return found[1] if found else ""
