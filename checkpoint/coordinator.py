@@ -24,7 +24,7 @@ from .acts.interventions import Ownership, Rewinding
 from .acts.trigger import EpochTriggering, TriggerRight
 from .acts.use_case import UseCase
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, FilesProgress, Progress, Waiting
-from .cleanup.cleaner import Cleaner
+from .cleaner import Cleaner
 from .documents import unread
 from .documents.acknowledgement import StateHandle
 from .documents.attempt import Handover

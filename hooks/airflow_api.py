@@ -19,8 +19,7 @@ from ..checkpoint.errors import AirflowApiError, AirflowApiRefusedError, Invalid
 from ..storage.errors import CairnError
 from ..storage.records import dataclass
 from .airflow_api_access import ApiAccess, access_of
-from .clear_body import TaskRef, clear_body, failed_body
-from .task_states import ENDED_RUN
+from .task_refs import ENDED_RUN, TaskRef, clear_body, failed_body
 
 AIRFLOW_API_CONN_ID = "cairn_airflow_api"
 """The default connection."""

@@ -22,8 +22,16 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError, UnreachableError
 from ..spark.handover.runtime_zip import runtime_zip
-from ..spark.remote.server import IDENTITY, LOCAL_STATE, SERVER_CONF, TOKEN, ServerTask
-from ..spark.remote.server_on_cluster import check_login, cluster_conf, handing_over
+from ..spark.remote.server import (
+    IDENTITY,
+    LOCAL_STATE,
+    SERVER_CONF,
+    TOKEN,
+    ServerTask,
+    check_login,
+    cluster_conf,
+    handing_over,
+)
 from ..storage.records import dataclass
 from .class_archive import EXTRA, java_options
 from .spark_site import SparkSite

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..checkpoint.errors import InvalidConfigError
@@ -20,10 +21,6 @@ from ..tasks.job_settings import is_rendered_later
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-
-from collections.abc import Callable
-from itertools import islice
 
 log = logging.getLogger("airflow_cairn")
 

@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "acts",
         "savepoints",
         "extensions",
-        "cleanup",
+        "cleaner",
         "mirrors",
         "coordinator",
         "views",

@@ -21,8 +21,8 @@ from ..checkpoint.documents import layout
 from ..checkpoint.errors import AirflowApiError, CallbackError, CheckpointFailedError
 from ..checkpoint.extensions.contracts import CheckpointListener, check_listeners
 from ..checkpoint.validation import check_seconds, check_spelling
-from ..hooks.clear_body import TaskRef
 from ..hooks.storage import CheckpointStorageHook
+from ..hooks.task_refs import TaskRef
 from ..storage.errors import ForbiddenError, UnavailableError
 from ..storage.names import check_storage_uri
 from ..storage.port import ObjectStore

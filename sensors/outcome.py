@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
 from ..checkpoint.answers import EpochCompleted, Failed
@@ -19,28 +20,15 @@ from ..checkpoint.reasons import Status, cause_first
 from ..checkpoint.remedies import LEFT_BEHIND, REMEDIES
 from ..checkpoint.savepoints.savepoint_request import OpenFolder
 from ..storage.errors import CairnError
-from ..storage.names import StorageUri
+from ..storage.names import StorageUri, check_name, shorten
 from ..tasks.messages import skipping
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseSensorOperator
+    from airflow.sdk import BaseSensorOperator, Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ..checkpoint import Coordinator
     from ..checkpoint.documents.entries import SavepointEntry
-
-
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
-from airflow.sdk import Asset
-
-from ..storage.names import check_name, shorten
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from ..checkpoint import Coordinator
     from ..tasks.job_settings import JobSettings
 
 log = logging.getLogger("airflow_cairn")

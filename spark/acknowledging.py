@@ -29,7 +29,7 @@ from ..storage.names import check_name
 from .execution import failure_kinds
 from .execution.failure_kinds import error_line, is_incurable, is_of_store, missing_package
 from .execution.fence import already_acknowledged, replaced
-from .execution.job_server import JOB_SERVER
+from .execution.transport import JOB_SERVER
 from .input.restored import Backlog, RestoredState
 from .output.background import BackgroundSnapshotError
 from .output.writer import Writer

@@ -30,7 +30,7 @@ from ..storage.names import check_name, check_storage_uri
 from ..storage.open import StoreOptions
 from ..storage.records import dataclass
 from .handover import conf
-from .output.columns import columns_of
+from .output.updates import columns_of
 from .output.writer import Writer
 from .stored.outputs import File, Stored
 

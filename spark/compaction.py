@@ -29,10 +29,10 @@ from ..storage.port import ObjectStore
 from ..storage.records import dataclass
 from .event_time import moments, ttl
 from .event_time.watermark import STAGE, StageWatermark
+from .execution.transport import session
 from .handover import conf
 from .kinds import small_state
 from .output.writer import Writer
-from .session import session
 from .stored import key_groups
 from .stored.outputs import StageContents, Stored, frame, of_checkpoint, subtasks
 

@@ -35,7 +35,7 @@ from .event_time.event_time import EventTime, Parts
 from .execution import log_lines
 from .execution.fence import Fence
 from .execution.log_lines import print_log_lines
-from .execution.transport import conf_of
+from .execution.transport import conf_of, session
 from .handover import conf
 from .input import inputs
 from .input.inputs import Inputs
@@ -45,7 +45,6 @@ from .kinds import places, small_state
 from .output.background import BeforeSnapshot
 from .output.outputs import Outputs
 from .output.writer import Writer
-from .session import session
 from .stored import key_groups
 from .stored.local_state import LocalState
 from .stored.outputs import nothing, united

@@ -12,10 +12,9 @@ from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.store.job_files import JobFiles
 from ..storage import older_pythons
 from .event_time import moments
-from .event_time.event_time import EventTime
-from .event_time.timers import Timers
+from .event_time.event_time import EventTime, Timers
 from .input import slices
-from .output.columns import names_of
+from .output.updates import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import NO_KEY, Format, TableDescription
 from ..checkpoint.errors import InvalidStateError
-from .output.columns import columns_of
+from .output.updates import columns_of
 from .stored import growing_table
 from .stored.key_groups import quoted
 

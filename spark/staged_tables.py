@@ -42,7 +42,7 @@ from .execution.transport import is_remote
 from .input import inputs
 from .output import committer
 from .output.background import BeforeSnapshot
-from .output.columns import names_of
+from .output.updates import names_of
 from .output.writer import Writer
 from .staged_columns import checked, checked_keys, to_create
 from .stored import growing_table

@@ -70,11 +70,11 @@ def open_store(
 
 def _class_of(scheme: str) -> type[BucketStore[Any]]:
     if scheme == "gs":
-        from .gcs.store import GcsStore
+        from .gcs import GcsStore
 
         return GcsStore
     if scheme == "abfss":
-        from .azure.store import AzureStore
+        from .azure import AzureStore
 
         return AzureStore
     from .s3.store import S3Store

@@ -18,8 +18,7 @@ from airflow.sdk import TaskInstanceState
 
 from ..checkpoint.answers import Restarted
 from ..hooks.airflow_api import AirflowApiHook, TaskFacts
-from ..hooks.clear_body import TaskRef
-from ..hooks.task_states import ENDED, GIVEN_UP
+from ..hooks.task_refs import ENDED, GIVEN_UP, TaskRef
 from ..storage.records import dataclass
 
 

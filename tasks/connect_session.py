@@ -11,8 +11,7 @@ from typing import Literal, get_args
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.rules.server import Limits
 from ..checkpoint.validation import check_whole, refuses_unknown
-from ..spark.remote.server import SERVER_CONF, TOKEN_CONF
-from ..spark.remote.server_on_cluster import ANY_ADDRESS
+from ..spark.remote.server import ANY_ADDRESS, SERVER_CONF, TOKEN_CONF
 from ..storage.names import shorten
 from ..storage.records import dataclass
 

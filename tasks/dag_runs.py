@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from ..checkpoint.documents.attempt import Owner
 from ..checkpoint.rules.admission import RunState, check_deployment
-from ..hooks.task_states import ENDED_RUN
+from ..hooks.task_refs import ENDED_RUN
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator

@@ -14,11 +14,18 @@ from ..checkpoint.errors import InvalidConfigError, UnreachableError
 from ..checkpoint.rules.server import LEASE_MS, StartIt, WaitForIt
 from ..hooks.session_server import ServerStart, StartingServer, last_words, local_state_folder, session_secret
 from ..hooks.spark_connect import connect_server
-from ..spark.execution.job_server import Heard, hear
+from ..spark.execution.transport import Heard, hear
 from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES, store_conf
 from ..spark.remote.register import ServerRegister
-from ..spark.remote.server import LOOPBACK, ConnectServer, ServerTask, server_of, server_token, this_machine
-from ..spark.remote.server_on_cluster import ANY_ADDRESS
+from ..spark.remote.server import (
+    ANY_ADDRESS,
+    LOOPBACK,
+    ConnectServer,
+    ServerTask,
+    server_of,
+    server_token,
+    this_machine,
+)
 from ..storage.clock import system_runtime, system_sleep
 from ..storage.errors import CairnError
 from ..storage.records import dataclass

@@ -24,8 +24,7 @@ from ..checkpoint.answers import Progress, Restarted, Waiting
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import AirflowApiRefusedError, CheckpointFailedError, InvalidConfigError
 from ..hooks.airflow_api import AirflowApiHook
-from ..hooks.clear_body import TaskRef
-from ..hooks.task_states import ENDED
+from ..hooks.task_refs import ENDED, TaskRef
 from .clearing import Where, compare_and_clear
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from ..storage.local.store import LocalStore
 from ..storage.port import Blob, DeleteFailures, ObjectStat, PendingUpload, WriteResult
 from ..storage.records import dataclass
 from .by_hand import run_in
-from .local_job import LocalJob, Moment, window_of
+from .epochs import LocalJob, Moment, window_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ AWS = ("boto3", "botocore", "google.auth", "azure.identity")
 SPARK = ("pyspark", "py4j", "pandas", "pyarrow", "pyiceberg", "deltalake", "psycopg")
 NETWORK = ("asyncio", "email", "http.client", "requests", "ssl", "urllib.request", "urllib3")
 COORDINATOR = tuple(
-    f"airflow_cairn.checkpoint.{name}" for name in ("acts.claims", "cleanup", "coordinator", "savepoints.take")
+    f"airflow_cairn.checkpoint.{name}" for name in ("acts.claims", "cleaner", "coordinator", "savepoints.take")
 )
 """What a job's tasks decide with: no driver and no DAG file does."""
 AIRFLOW = ("airflow", "pendulum", "pydantic", "sqlalchemy")

@@ -16,8 +16,8 @@ from airflow.sdk import TaskInstanceState
 from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from ..hooks import task_states
-from ..hooks.clear_body import TaskRef
+from ..hooks import task_refs
+from ..hooks.task_refs import TaskRef
 from ..launchers.known import launcher_at
 from ..launchers.launcher import DriverState, Launcher
 from ..spark.execution.failure_kinds import error_line
@@ -121,7 +121,7 @@ class DriverTrigger(BaseTrigger):
         try:
             found = Airflow.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
             state = found.get(ti.run_id, {}).get(TaskRef.of(ti).name_in_states, TaskInstanceState.REMOVED.value)
-            if state not in task_states.ENDED:
+            if state not in task_refs.ENDED:
                 log.info("Driver %s goes on: its task is %s", self.driver, state or "cleared")
                 return
             launcher = self.make()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_cairn.checkpoint import CheckpointConfig, Slice, StageSpec
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.spark import Epoch, state
-from airflow_cairn.testing.local_job import LocalJob
+from airflow_cairn.testing.epochs import LocalJob
 
 from .spark_session import PARTITIONS
 

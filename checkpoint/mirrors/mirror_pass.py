@@ -25,7 +25,7 @@ from ...storage.port import DeleteFailure, ObjectStore
 from ...storage.records import dataclass
 from ..acts.use_case import UseCase
 from ..answers import FilesProgress
-from ..cleanup.cleaner import Cleaner
+from ..cleaner import Cleaner
 from ..documents import layout, metadata
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import DocumentRef

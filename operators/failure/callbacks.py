@@ -25,15 +25,15 @@ from ...checkpoint.documents.attempt import run_of_slice
 from ...checkpoint.errors import CheckpointError
 from ...checkpoint.reasons import cause_first
 from ...checkpoint.remedies import LEFT_BEHIND, REMEDIES
-from ...hooks.clear_body import TaskRef
+from ...hooks.task_refs import TaskRef
 from ...spark.execution.failure_kinds import causes, error_line, is_of_store
 from ...storage.names import parse_storage_uri
 from ...tasks.clearing import note_of
 from ...tasks.extensions import notify_listeners_best_effort
 from ...tasks.job_settings import JobSettings, is_rendered_later, scope_of
 from ...tasks.reports import notes
-from ..graph.run_tasks import where_of
 from ..graph.stages import StageTask, stage_task
+from ..graph.topology import where_of
 from ..stage.outcome import NO_MEMORY, StageFailedError, failed_prefix
 from ..stage.overtaken_epoch import clear_restarted_stages
 

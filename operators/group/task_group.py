@@ -20,7 +20,7 @@ from ...checkpoint.source import Source
 from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.airflow_api_access import check_airflow_api
-from ...hooks.clear_body import TaskRef
+from ...hooks.task_refs import TaskRef
 from ...sensors.checkpoint import CheckpointSensor
 from ...sensors.outcome import check_table_outlets
 from ...tables.declared import Declared, check_tables
@@ -36,9 +36,8 @@ from ...tasks.job_settings import (
 )
 from ..failure.callbacks import restore_latest_checkpoint
 from ..failure.retry_policy import restart_by
-from ..graph.run_tasks import where_of
 from ..graph.stages import StageTask, warn_of_uncovered_spark
-from ..graph.topology import show_exchanges, trigger_task
+from ..graph.topology import show_exchanges, trigger_task, where_of
 from ..stage.overtaken_epoch import GroupTasks
 from ..stage.programs import check_inputs
 from ..stage.submit_options import check_author_settings, checked_not_secret

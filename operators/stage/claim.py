@@ -31,7 +31,7 @@ from ...tasks.job_settings import JobSettings
 from ...tasks.messages import already_completed, already_failed, skipping
 from ...tasks.stage_states import acknowledge_for
 from ..graph.declaration import StageOperator
-from ..graph.run_tasks import config_of, runs_after_success, upstreams_to_look_at, where_of
+from ..graph.topology import config_of, runs_after_success, upstreams_to_look_at, where_of
 from .drivers import StageDrivers
 from .outcome import left_out
 from .overtaken_epoch import (

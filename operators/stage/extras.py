@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import tempfile
 from collections.abc import Mapping
 from dataclasses import field
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...checkpoint.answers import Submit
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Slice, run_of_slice
+from ...spark import cluster_probe
 from ...spark.handover.conf import handover_conf
-from ...storage.names import StorageUri
+from ...spark.handover.runtime_zip import runtime_wheel, runtime_zip
+from ...storage.clock import system_time
+from ...storage.errors import CairnError
+from ...storage.names import RESERVED, StorageUri
+from ...storage.port import ObjectStore
 from ...storage.records import dataclass
 from ...tasks.job_settings import JobSettings
 
 if TYPE_CHECKING:
     from ...checkpoint.documents.attempt import Handover
     from ...checkpoint.documents.head import Head
-
-
-import hashlib
-import tempfile
-from datetime import timedelta
-from pathlib import Path
-
-from ...spark import cluster_probe
-from ...spark.handover.runtime_zip import runtime_wheel, runtime_zip
-from ...storage.clock import system_time
-from ...storage.errors import CairnError
-from ...storage.names import RESERVED
-from ...storage.port import ObjectStore
 
 log = logging.getLogger("airflow_cairn")
 

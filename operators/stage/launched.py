@@ -101,7 +101,7 @@ class LaunchedStage(EpochStage):
     def _submit(
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
-        from ..graph.run_tasks import source_folders
+        from ..graph.topology import source_folders
 
         launcher, it = self._ready(), answer.handover
         extras = extras_of(settings, answer, source_folders(self))

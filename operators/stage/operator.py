@@ -203,7 +203,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
         from ...tasks.shared_server import SharedServer
-        from ..graph.run_tasks import source_folders
+        from ..graph.topology import source_folders
         from .over_connect import client_of, run_client, run_on_shared
 
         sources = source_folders(self)

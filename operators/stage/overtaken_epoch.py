@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 from ...checkpoint.answers import BeginAnswer, Restarted, UpstreamsNotReady
 from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
 from ...hooks.airflow_api import AirflowApiHook
-from ...hooks.task_states import AT_WORK, ENDED, GIVEN_UP
+from ...hooks.task_refs import AT_WORK, ENDED, GIVEN_UP
 from ...storage.records import dataclass
 from ...tasks.clearing import Where, compare_and_clear, idle, note_of
 from ...tasks.stage_states import states_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...checkpoint import Coordinator
     from ...checkpoint.answers import Failed, Queued
     from ...checkpoint.documents.attempt import Handover
-    from ...hooks.clear_body import TaskRef
+    from ...hooks.task_refs import TaskRef
 
 
 log = logging.getLogger("airflow_cairn")

@@ -15,7 +15,7 @@ from ...checkpoint.errors import InvalidConfigError, InvalidStateError
 from ...checkpoint.validation import did_you_mean
 from ...spark.execution.failure_kinds import error_line
 from ...spark.programs.arguments import NO_PARTS, Argument, NewState, Output, Publish, Read, pieces_of, program_of
-from ..graph.run_tasks import source_folders
+from ..graph.topology import source_folders
 from .outcome import VANISHED
 
 if TYPE_CHECKING:

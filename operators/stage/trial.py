@@ -10,57 +10,44 @@ the storage, which is removed in the end.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.masking import masked
-from ...checkpoint.validation import did_you_mean
-from ...spark import cluster_probe
-from ...spark.cluster_probe import REPORT
-from ...spark.execution.failure_kinds import error_line
-from ...spark.handover.runtime_zip import runtime_zip
-from ...storage.clock import system_time
-from ...storage.errors import CairnError
-from ...tasks.health.facts import APPLICATION, ClusterFacts, NoAnswer, Silence, ask_cluster, bounded
-from ...tasks.job_settings import rendered_settings
-from .drivers import DurableSubmit
-from .extras import extras_of, stored_probe
-from .launched import LaunchedStage
-from .operator import SparkEpochOperator
-
-if TYPE_CHECKING:
-    from airflow.sdk import DAG, Context
-
-    from ...launchers.launcher import Launcher
-    from ...storage.port import ObjectStore
-
-
 import copy
 import logging
-from collections.abc import Generator, Iterator
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ...checkpoint import CheckpointConfig, TriggerRequest
 from ...checkpoint.answers import Submit
 from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
 from ...checkpoint.documents.layout import epoch_name
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.masking import masked
 from ...checkpoint.store import acks
-from ...storage.clock import new_token, system_sleep
+from ...checkpoint.validation import did_you_mean
+from ...spark import cluster_probe
+from ...spark.cluster_probe import REPORT
+from ...spark.execution.failure_kinds import error_line
+from ...spark.handover.runtime_zip import runtime_zip
+from ...storage.clock import new_token, system_sleep, system_time
+from ...storage.errors import CairnError
 from ...storage.records import dataclass
-from .launched import LOOK_S, handed_over
+from ...tasks.health.facts import APPLICATION, ClusterFacts, NoAnswer, Silence, ask_cluster, bounded
+from ...tasks.job_settings import rendered_settings
+from .drivers import DurableSubmit
+from .extras import extras_of, stored_probe
+from .launched import LOOK_S, LaunchedStage, handed_over
+from .operator import SparkEpochOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import DAG, Context
 
     from ...launchers.launcher import DriverState, Launcher
-    from ...storage.port import DeleteFailures
+    from ...storage.port import DeleteFailures, ObjectStore
 
 ANSWER_S = 1200.0
 """Seconds for a service to start a cluster, the application, and its small job."""

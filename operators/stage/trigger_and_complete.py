@@ -30,8 +30,7 @@ from ...checkpoint.answers import BeginAnswer, TriggerFirst
 from ...checkpoint.documents.attempt import Owner
 from ...checkpoint.documents.entries import TriggeringTask
 from ...checkpoint.errors import CheckpointNotReadyError, NotTriggeredError
-from ...hooks.clear_body import TaskRef
-from ...hooks.task_states import GIVEN_UP
+from ...hooks.task_refs import GIVEN_UP, TaskRef
 from ...storage.clock import system_sleep
 from ...storage.errors import CairnError
 from ...storage.probe import ensure_probed
@@ -47,13 +46,6 @@ if TYPE_CHECKING:
 
     from ...checkpoint import Coordinator
     from ..graph.declaration import StageOperator, TriggerOperator
-
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 log = logging.getLogger("airflow_cairn")
 

@@ -13,7 +13,7 @@ from ...checkpoint.reasons import Status
 from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails, StageRow
-from ...hooks.task_states import AT_WORK
+from ...hooks.task_refs import AT_WORK
 from ...storage.records import dataclass
 
 WIDTH = 1_000

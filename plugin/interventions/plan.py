@@ -13,7 +13,7 @@ from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.rules.rewinds import Rewound
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...hooks.airflow_api import AirflowApiHook
-from ...hooks.clear_body import TaskRef
+from ...hooks.task_refs import TaskRef
 from ...storage.records import dataclass
 
 

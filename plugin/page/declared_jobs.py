@@ -11,7 +11,7 @@ from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.rules.failures import regions_of
 from ...checkpoint.views.drawn_stages import DrawnStage, box_of, specs_of
-from ...hooks.clear_body import TaskRef
+from ...hooks.task_refs import TaskRef
 from ...storage.errors import CairnError
 from ...storage.names import check_storage_uri
 from ...storage.records import dataclass

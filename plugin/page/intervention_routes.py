@@ -16,10 +16,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from ...checkpoint import Coordinator, system_runtime
 from ...checkpoint.errors import NoSavepointError
 from ..interventions import acts, runs
-from ..interventions.acts import Wanted
+from ..interventions.acts import REQUEST, Wanted
 from ..interventions.plan import InterventionRefusedError, Kind, Means, Plan, RunKind, begins, changed
 from ..interventions.runs import run_of
-from ..interventions.savepoints import REQUEST
 from .declared_jobs import DeclaredJob
 from .jobs import Jobs
 from .operations import Copies, Operation, RunOperation, look

@@ -23,13 +23,13 @@ from ...checkpoint.masking import masked
 from ...checkpoint.reasons import Status
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import savepoint_json
-from ...hooks.task_states import ENDED_RUN
+from ...hooks.task_refs import ENDED_RUN
 from ...storage.errors import CairnError, printable
 from ...storage.port import ObjectStore
 from ...storage.records import dataclass
 from ...tasks import metrics
+from ..interventions.acts import REQUEST
 from ..interventions.plan import RunKind
-from ..interventions.savepoints import REQUEST
 from .declared_jobs import DeclaredJob
 
 log = logging.getLogger("airflow_cairn")

@@ -27,8 +27,8 @@ from ...checkpoint.views.checkpoint_list import Shown
 from ...checkpoint.views.next_step import failure_text, meaning_of
 from ...storage.errors import CairnError, ErrorKind, printable
 from ...storage.records import dataclass
+from ..interventions.acts import REQUEST
 from ..interventions.plan import InterventionRefusedError
-from ..interventions.savepoints import REQUEST
 from .declared_jobs import DeclaredJob
 
 PREFIX = "/cairn"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_cairn.storage import AzureOptions
-from airflow_cairn.storage.azure.session import send
+from airflow_cairn.storage.azure import send
 from airflow_cairn.storage.network.options import EMULATED
 
 from ..setup.azurite import ensure_azurite

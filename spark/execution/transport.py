@@ -5,10 +5,19 @@ The transports differ in a few calls only. Only this module tells them apart, ne
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ...checkpoint.documents.server_record import KEY, ServersDocument
+from ...checkpoint.errors import InvalidConfigError
+from ...storage.clock import system_runtime
+from ...storage.errors import CairnError
+from ...storage.older_pythons import StrEnum
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ...checkpoint.store.job_files import JobFiles
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -86,3 +95,152 @@ class _OfSession:
 
     def cancel(self, tag: str) -> None:
         self._spark.interruptTag(tag)
+
+
+OLDEST = (3, 5)
+"""The oldest Spark that an application may run on (docs/reference/versions.md)."""
+
+
+def session(given: SparkSession | None) -> SparkSession:
+    """Return the given session, or the active one, or a new one with the submitted conf.
+
+    Raises:
+        InvalidConfigError: this Spark is too old; or the session belongs to a Spark Connect client but PySpark's
+    """
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote as functions_are_remote
+
+    spark = given or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    if is_remote(spark) and not functions_are_remote():
+        raise InvalidConfigError(
+            "this Spark Connect session was made past pyspark.sql.SparkSession, so pyspark.sql.functions do not work "
+            "with it. Make it by pyspark.sql.SparkSession.builder.remote(…).getOrCreate(), or let Epoch.current() find "
+            "the one that it was submitted with",
+            session=type(spark).__module__,
+        )
+    if not is_remote(spark):  # a client has already compared its version with the server's
+        check_version(spark.version)
+    return spark
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version; the rest is the vendor's."""
+    return tuple(int(number) for number in version.split(".")[:2])
+
+
+def check_version(version: str) -> None:
+    """Refuse a Spark older than the oldest supported one.
+
+    Args:
+        version: as Spark gives it; vendors append to the first two numbers.
+
+    Raises:
+        InvalidConfigError: this Spark is older.
+    """
+    if numbers_of(version) < OLDEST:
+        raise InvalidConfigError(
+            f"this is Spark {version}, and Cairn needs Spark {OLDEST[0]}.{OLDEST[1]} or newer. Have the connection's "
+            "spark-submit, or SPARK_HOME, name a newer one",
+        )
+
+
+# The job's shared Spark server: checks that it is the program that listens at its address (semantics F4, V4). A
+# connection proves nothing: another program may have taken the port of a server that has ended. So the server shows a
+# certificate that only a process with its token can make, before anything is sent to it. The server's Python process
+# shows it. That process lives on if Spark's JVM hangs, so Spark has to answer too. A decline checks this too: the
+# attempt of a declined stage may end before its task reports the failed try. So the decline itself records that the
+# server was gone; otherwise the failure would count separately, although it has the same cause as those of the other
+# stages.
+
+
+CONNECT_S = 10.0
+"""Seconds for each step: the connection, the certificate, and Spark's first answer."""
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""The start of an HTTP/2 connection with empty settings; the server answers with its own settings."""
+CERTIFICATE_HOST = "cairn-server"
+"""The name in the certificate of a server that Cairn runs. Each server has its own authority, so the name need not tell
+servers apart."""
+
+
+class Heard(StrEnum):
+    """The result of a check at a server's address; messages show the value."""
+
+    SERVER = "it has shown that it is the job's server"
+    NOTHING = "nothing listens at its port"
+    STRANGER = (
+        "what listens at its port does not have its certificate: another program, or the secret of the sessions was "
+        "changed"
+    )
+    SILENCE = "it does not answer"
+    """The server has stopped, is very busy, or this machine cannot reach it: its lease tells which."""
+
+
+def hear(host: str, port: int, authority: str) -> Heard:
+    """Ask the program at an address to prove that it is the server; sends nothing secret.
+
+    Args:
+        host: a name or an address.
+        port: the port to connect to.
+        authority: the certificate authority that only a process with the server's token can sign with, PEM.
+    """
+    import ssl  # a driver without a server does not need it
+
+    try:
+        connection = socket.create_connection((host, port), CONNECT_S)
+    except ConnectionError:
+        return Heard.NOTHING
+    except OSError:
+        return Heard.SILENCE
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority)
+    with connection:
+        try:
+            with context.wrap_socket(connection, server_hostname=CERTIFICATE_HOST) as shown:
+                shown.sendall(_PREFACE)
+                return Heard.SERVER if shown.recv(1) else Heard.NOTHING  # without Spark, the TLS end closes it
+        except TimeoutError:
+            return Heard.SILENCE
+        except ConnectionError:
+            return Heard.NOTHING  # the server has just ended
+        except OSError:
+            return Heard.STRANGER
+
+
+class JobServer:
+    """The server that this process's application runs on, if Cairn runs it."""
+
+    def __init__(self) -> None:
+        self._nonce = ""
+        self._at: tuple[str, int, str] | None = None
+
+    def use(self, nonce: str, host: str, port: int, authority: str | None) -> None:
+        """Record the server.
+
+        Args:
+            nonce: the server's nonce; empty for a server that Cairn does not run.
+            host: the server's host, as clients reach it.
+            port: the server's port.
+            authority: the certificate authority of the server.
+        """
+        self._nonce = nonce
+        self._at = None if authority is None else (host, port, authority)
+
+    def lost(self, files: JobFiles) -> str:
+        """Return the server's nonce if it is gone, else "". A silent server is gone once its lease has ended."""
+        if not self._nonce or self._at is None:
+            return ""
+        heard = hear(*self._at)
+        is_gone = heard in (Heard.NOTHING, Heard.STRANGER) or self._has_no_lease(files, heard)
+        return self._nonce if is_gone else ""
+
+    def _has_no_lease(self, files: JobFiles, heard: Heard) -> bool:
+        try:
+            entry = files.read(ServersDocument, KEY)[0].find(self._nonce)
+        except CairnError:
+            return False
+        if entry is None:
+            return heard is Heard.SILENCE
+        return entry.lease_until_ms <= system_runtime().now_ms()
+
+
+JOB_SERVER = JobServer()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event as Signal
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import CheckpointError, InvalidStateError
@@ -24,9 +24,6 @@ from ..stored.outputs import Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-from threading import RLock
 
 # The outcome of a background snapshot (finished, discarded or still running) is decided once (semantics A5). Two
 # parties act on it. The *writer* ends exactly once: it has finished or failed. The *block* may cancel the snapshot

@@ -22,7 +22,7 @@ from ..stored.local_state import LocalState
 from ..stored.outputs import File, Stored, same_type, schema_of
 from . import updates
 from .background import Background, BackgroundSnapshot, BeforeSnapshot
-from .columns import columns_of, names_of
+from .updates import columns_of, names_of
 from .writer import Planned, Writer
 
 if TYPE_CHECKING:

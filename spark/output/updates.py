@@ -23,13 +23,39 @@ from ..stored.merges import check as check_merges
 from ..stored.merges import listed, needs_the_base
 from ..stored.merges import merged as merge_rows
 from ..stored.outputs import Stored, as_text, frame, rows_of_files, same_type, schema_of, text_of, touch_base
-from .columns import columns_of, names_of
 from .writer import Planned, Writer
 from .writer import schema_of as schema_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+def names_of(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Return column names as a tuple; an author may give a single name."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
+    """Check a DataFrame to be written, and return its key columns.
+
+    Raises:
+        InvalidStateError: `df` is no DataFrame, or lacks a key column.
+    """
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, DataFrame):
+        raise InvalidStateError(
+            f"{output_id} must be a Spark DataFrame and is a {type(df).__name__}. Make one with spark.createDataFrame",
+        )
+    columns = names_of(key)
+    for column in columns:
+        if column not in df.columns:
+            raise InvalidStateError(
+                f"the key column {column!r} is not in the DataFrame of {output_id}", columns=", ".join(df.columns)
+            )
+    return columns
+
 
 _SHOWN = 200
 """Longest part of a key that an error shows, in characters."""

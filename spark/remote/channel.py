@@ -19,7 +19,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, ForwardRef
 
 from ...checkpoint.errors import CheckpointError, FencedError, InvalidConfigError, UnreachableError
-from ..execution.job_server import CERTIFICATE_HOST, Heard, hear
+from ..execution.transport import CERTIFICATE_HOST, Heard, hear
 from .server import LOOPBACK, ConnectServer
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
 from ..execution.failure_kinds import error_line
 from ..execution.fence import END_SIGNAL
-from ..execution.job_server import JOB_SERVER
 from ..execution.log_lines import print_log_lines, say
+from ..execution.transport import JOB_SERVER
 from .channel import ConnectChannel, channel_builder, check_version, import_client, pandas_when_used
 from .server import GLOBAL_VIEWS, SESSION_TIMEOUT_S, ConnectServer
 from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission, is_function, release_replaced

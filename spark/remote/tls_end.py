@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from ..execution.job_server import CERTIFICATE_HOST
+from ..execution.transport import CERTIFICATE_HOST
 
 HANDSHAKE_S = 30.0
 """Seconds for a client to speak TLS; then its connection is closed."""

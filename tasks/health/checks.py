@@ -10,8 +10,8 @@ from importlib.metadata import EntryPoint
 from packaging.requirements import Requirement
 
 from ...checkpoint.health.findings import Finding, error, warning
+from ...spark.execution.transport import OLDEST, numbers_of
 from ...spark.pyspark_versions import check_pyspark
-from ...spark.session import OLDEST, numbers_of
 from .facts import ClusterFacts, NoAnswer, Silence, SparkFacts, java_major
 
 JAVA = 17

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from ...checkpoint.reasons import cause_first
 from ...hooks.airflow_api import AirflowApiHook
-from ...hooks.clear_body import MAX_NOTE, TaskRef
+from ...hooks.task_refs import MAX_NOTE, TaskRef
 
 if TYPE_CHECKING:
     from ...checkpoint.answers import Failed

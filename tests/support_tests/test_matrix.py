@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from airflow_cairn.hooks import versions
-from airflow_cairn.spark import session
+from airflow_cairn.spark.execution import transport
 from scripts.check_types import OLDEST_DRIVER
 from scripts.reference import marks, part
 from scripts.setup.base import ROOT
@@ -42,7 +42,7 @@ def test_the_bounds_are_those_of_the_oldest_cells() -> None:
     pythons = [tuple(map(int, cell.python.split("."))) for cell in DRIVERS]
     sparks = [tuple(map(int, cell.pyspark.split(".")[:2])) for cell in DRIVERS]
     assert min(pythons) == tuple(map(int, OLDEST_DRIVER.split(".")))
-    assert min(sparks) == session.OLDEST
+    assert min(sparks) == transport.OLDEST
 
 
 def test_what_a_driver_runs_is_linted_for_the_oldest_python() -> None:

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from airflow_cairn.checkpoint import cleaner
 from airflow_cairn.checkpoint.acts import assemble, carry_over, opening, resume, trigger
 from airflow_cairn.checkpoint.acts.acknowledgements import ExecutionReports
 from airflow_cairn.checkpoint.acts.assemble import LeftOut
 from airflow_cairn.checkpoint.acts.carry_over import CarryOver
 from airflow_cairn.checkpoint.acts.claims import Claims
 from airflow_cairn.checkpoint.answers import TriggerRequest
-from airflow_cairn.checkpoint.cleanup import cleaner
-from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
+from airflow_cairn.checkpoint.cleaner import Cleaner
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.metadata import HandleLine

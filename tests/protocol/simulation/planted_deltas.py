@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint.cleanup.cleaner import Compactions
+from airflow_cairn.checkpoint.cleaner import Compactions
 from airflow_cairn.checkpoint.rows.reading import DELETED
 from airflow_cairn.checkpoint.store import compactions
 from airflow_cairn.spark.input import restored as adoption

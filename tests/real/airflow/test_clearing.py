@@ -9,7 +9,7 @@ import pytest
 
 from airflow_cairn.checkpoint.errors import AirflowApiError, AirflowApiRefusedError
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
-from airflow_cairn.hooks.clear_body import TaskRef
+from airflow_cairn.hooks.task_refs import TaskRef
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import CLEARS, LOOKS

@@ -16,8 +16,8 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import DataCheckError, Epoch, state, table
 from airflow_cairn.spark.stored.outputs import of_checkpoint
 from airflow_cairn.testing import assert_exactly_once
+from airflow_cairn.testing.epochs import LocalJob
 from airflow_cairn.testing.exactly_once import plan_of
-from airflow_cairn.testing.local_job import LocalJob
 from scripts.setup.base import ROOT
 from tests.real.spark.pipeline import rows, session_builder
 

@@ -17,7 +17,7 @@ import pytest
 from airflow_cairn.checkpoint import InvalidConfigError, InvalidStateError
 from airflow_cairn.spark import DataCheckError, Epoch, Keyed
 from airflow_cairn.testing import FakeClock, by_hand, local_epoch, run_application, run_by_hand
-from airflow_cairn.testing.local_job import LocalJob
+from airflow_cairn.testing.epochs import LocalJob
 from scripts.harness.spark.start import small_conf
 from scripts.markdown import parse
 from scripts.setup.base import ROOT

@@ -227,7 +227,7 @@ def test_on_yarn_the_token_is_a_credential_and_the_driver_ends(
     monkeypatch: pytest.MonkeyPatch,
     said: Said,
 ) -> None:  # semantics V1, V4
-    monkeypatch.setattr("airflow_cairn.spark.remote.server_on_cluster.ANY_ADDRESS", "127.0.0.1")
+    monkeypatch.setattr("airflow_cairn.spark.remote.server.ANY_ADDRESS", "127.0.0.1")
     with YarnCluster(tmp_path / "yarn") as yarn:
         monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn.conf_dir))
         events = tmp_path / "events"

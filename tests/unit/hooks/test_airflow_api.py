@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from airflow_cairn.checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
 from airflow_cairn.hooks.airflow_api import AirflowApiHook, TaskFacts
 from airflow_cairn.hooks.airflow_api_access import access_of
-from airflow_cairn.hooks.clear_body import TaskRef
+from airflow_cairn.hooks.task_refs import TaskRef
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 
 Define = Callable[[str, str], None]

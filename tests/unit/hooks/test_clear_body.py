@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.hooks.clear_body import TaskRef, clear_body, failed_body
+from airflow_cairn.hooks.task_refs import TaskRef, clear_body, failed_body
 
 TASKS = st.builds(TaskRef, st.text(min_size=1), st.integers(-1, 100))
 

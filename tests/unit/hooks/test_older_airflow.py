@@ -12,7 +12,7 @@ from airflow.sdk.observability.metrics import stats_utils
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.hooks import versions
-from airflow_cairn.hooks.clear_body import TaskRef, clear_body
+from airflow_cairn.hooks.task_refs import TaskRef, clear_body
 from airflow_cairn.operators import (
     CheckpointRetryPolicy,
     DisposeSavepointOperator,

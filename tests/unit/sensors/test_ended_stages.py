@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpe
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.hooks.clear_body import TaskRef
+from airflow_cairn.hooks.task_refs import TaskRef
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.tasks.stage_states import check_awaited
 from airflow_cairn.triggers import CheckpointTrigger

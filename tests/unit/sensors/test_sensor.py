@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import (
 
 from airflow_cairn.checkpoint import CheckpointConfig, NoRestart, RegionalCheckpoints
 from airflow_cairn.checkpoint.acts.completion import Completion
-from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner, CleanReport
+from airflow_cairn.checkpoint.cleaner import Cleaner, CleanReport
 from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError

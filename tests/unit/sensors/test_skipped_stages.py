@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.operators.graph.declaration import Exchange
-from airflow_cairn.operators.graph.run_tasks import runs_after_success
+from airflow_cairn.operators.graph.topology import runs_after_success
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.spark.acknowledging import acknowledge_skipped
 from tests.support.airflow_fixtures import DagFile

@@ -13,8 +13,8 @@ from airflow_cairn.checkpoint.views.state_list import states
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark import DataCheckError, Epoch
 from airflow_cairn.testing import local_epoch
+from airflow_cairn.testing.epochs import LocalJob
 from airflow_cairn.testing.exactly_once import Plan, Stage, run_with_kills
-from airflow_cairn.testing.local_job import LocalJob
 
 NO_SPARK: Any = cast("Any", object())
 

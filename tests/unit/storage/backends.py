@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_cairn.storage import AzureOptions, GcsOptions, ObjectStore, S3Options
-from airflow_cairn.storage.azure.store import AzureStore
-from airflow_cairn.storage.gcs.store import GcsStore
+from airflow_cairn.storage.azure import AzureStore
+from airflow_cairn.storage.gcs import GcsStore
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.s3.store import S3Store
 

@@ -34,9 +34,9 @@ from airflow_cairn.storage import (
     ensure_probed,
     open_store,
 )
+from airflow_cairn.storage import azure as azure_store
 from airflow_cairn.storage import open as opening
-from airflow_cairn.storage.azure import store as azure_store
-from airflow_cairn.storage.azure.session import send
+from airflow_cairn.storage.azure import send
 from airflow_cairn.storage.clock import Runtime
 from airflow_cairn.storage.facts import facts_of
 from airflow_cairn.storage.names import order

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import InvalidConfigError, Slice, StageSpec
-from airflow_cairn.testing.local_job import LocalJob, window_of
+from airflow_cairn.testing.epochs import LocalJob, window_of
 
 ONE = "2026-01-01T00:00:00+00:00"
 

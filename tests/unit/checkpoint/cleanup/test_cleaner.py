@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.cleanup import cleaner
+from airflow_cairn.checkpoint import CheckpointConfig, cleaner
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import ForbiddenError, GoneError

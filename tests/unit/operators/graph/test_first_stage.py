@@ -5,11 +5,16 @@ from typing import Any
 import pytest
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_cairn.hooks.clear_body import TaskRef
+from airflow_cairn.hooks.task_refs import TaskRef
 from airflow_cairn.operators.graph.declaration import TriggerOperator
-from airflow_cairn.operators.graph.run_tasks import where_of
 from airflow_cairn.operators.graph.stages import instances_of
-from airflow_cairn.operators.graph.topology import first_stages_of, trigger_before, trigger_task, triggers_alone
+from airflow_cairn.operators.graph.topology import (
+    first_stages_of,
+    trigger_before,
+    trigger_task,
+    triggers_alone,
+    where_of,
+)
 from tests.support.airflow_fixtures import DagFile
 
 TRIGGER = "epoch.trigger_checkpoint"

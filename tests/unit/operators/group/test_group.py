@@ -16,7 +16,7 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
-from airflow_cairn.operators.graph.run_tasks import trigger_of, where_of
+from airflow_cairn.operators.graph.topology import trigger_of, where_of
 from airflow_cairn.operators.group.task_group import TRIGGER, WAIT
 from tests.support.airflow_fixtures import DagFile
 from tests.support.narrowing import expect

@@ -28,7 +28,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.hooks.spark_connect import Ended
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
-from airflow_cairn.spark.execution.job_server import Heard, hear
+from airflow_cairn.spark.execution.transport import Heard, hear
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import ConnectServer, server_of, server_token, this_machine
 from airflow_cairn.spark.remote.submission import NOT_RUN, Problem
@@ -363,7 +363,7 @@ def hear_for_a_moment(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     def asked(host: str, at: int, authority: str) -> Heard:
         with monkeypatch.context() as patched:
             if at == port:
-                patched.setattr("airflow_cairn.spark.execution.job_server.CONNECT_S", 0.3)
+                patched.setattr("airflow_cairn.spark.execution.transport.CONNECT_S", 0.3)
             return hear(host, at, authority)
 
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear", asked)
@@ -528,7 +528,7 @@ def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
 ) -> None:  # semantics V1
-    monkeypatch.setattr("airflow_cairn.spark.remote.server_on_cluster.ANY_ADDRESS", "127.0.0.1")
+    monkeypatch.setattr("airflow_cairn.spark.remote.server.ANY_ADDRESS", "127.0.0.1")
     connections("other", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}))
     session = on_all_machines()
     object.__setattr__(session, "conf", {"spark.test.do": "break"})
@@ -605,7 +605,7 @@ def test_on_a_cluster_the_submission_ends_once_the_server_is_up(
     monkeypatch: pytest.MonkeyPatch,
     said: Said,
 ) -> None:  # semantics V1, V4
-    monkeypatch.setattr("airflow_cairn.spark.remote.server_on_cluster.ANY_ADDRESS", "127.0.0.1")
+    monkeypatch.setattr("airflow_cairn.spark.remote.server.ANY_ADDRESS", "127.0.0.1")
     connections("other", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}))
     for run_id in ("e1", "e2"):
         run(job, application, run_id, session=on_all_machines(), group_conn_id="other")

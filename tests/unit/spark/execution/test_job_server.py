@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.execution import job_server
-from airflow_cairn.spark.execution.job_server import Heard, JobServer, hear
+from airflow_cairn.spark.execution import transport
+from airflow_cairn.spark.execution.transport import Heard, JobServer, hear
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import this_machine
 from airflow_cairn.spark.remote.tls_end import TlsEnd, certificate, certificate_authority
@@ -96,7 +96,7 @@ def listening(kind: str, folder: Path) -> Iterator[int]:
 def test_only_the_server_itself_is_taken_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, heard: Heard
 ) -> None:  # semantics V4
-    monkeypatch.setattr(job_server, "CONNECT_S", 0.3 if kind in ("mute", "its Spark hangs") else 60.0)
+    monkeypatch.setattr(transport, "CONNECT_S", 0.3 if kind in ("mute", "its Spark hangs") else 60.0)
     with listening(kind, tmp_path) as port:
         assert hear("127.0.0.1", port, certificate_authority(TOKEN)) is heard
 
@@ -122,7 +122,7 @@ def test_a_decline_names_the_server_that_is_gone(
     register.claim(None, this_machine(), "s1")
     if lease_ms is None:
         register.drop("s1")
-    monkeypatch.setattr(job_server, "hear", lambda *_: heard)
+    monkeypatch.setattr(transport, "hear", lambda *_: heard)
     it = JobServer()
     it.use("s1", "127.0.0.1", 1, "PEM")
     assert it.lost(job.coordinator.files) == ("s1" if lost else "")
@@ -137,7 +137,7 @@ def test_a_server_of_the_authors_is_none_of_ours(job: Job, nonce: str, pem: str 
 
 
 def test_a_store_that_does_not_answer_leaves_it_open(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_server, "hear", lambda *_: Heard.SILENCE)
+    monkeypatch.setattr(transport, "hear", lambda *_: Heard.SILENCE)
     it = JobServer()
     it.use("s1", "127.0.0.1", 1, "PEM")
 

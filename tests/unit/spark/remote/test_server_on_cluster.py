@@ -10,8 +10,7 @@ import pytest
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.rules.server import Limits
 from airflow_cairn.spark.handover.conf import credential_file as to_bytes
-from airflow_cairn.spark.remote.server import ServerTask
-from airflow_cairn.spark.remote.server_on_cluster import check_login, cluster_conf, handing_over
+from airflow_cairn.spark.remote.server import ServerTask, check_login, cluster_conf, handing_over
 
 SECRETS = {"token": "canary-of-the-token"}
 

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from pyspark.sql.connect import proto
 
-from airflow_cairn.spark.execution import job_server
-from airflow_cairn.spark.execution.job_server import CERTIFICATE_HOST, Heard
+from airflow_cairn.spark.execution import transport
+from airflow_cairn.spark.execution.transport import CERTIFICATE_HOST, Heard
 from airflow_cairn.spark.remote import channel
 from airflow_cairn.spark.remote.channel import ConnectChannel
 from airflow_cairn.spark.remote.server import ConnectServer, server_of
@@ -126,7 +126,7 @@ def test_a_spark_that_has_stopped_behind_its_tls_end_says_so(
 ) -> None:
     """What was said of one of the author's, that TLS may be in front of it, would be wrong."""
     monkeypatch.setattr(channel, "SPEAK_S", 0.5)
-    monkeypatch.setattr(job_server, "CONNECT_S", 0.5)
+    monkeypatch.setattr(transport, "CONNECT_S", 0.5)
     if just_now:
         monkeypatch.setattr(channel, "hear", lambda *_: Heard.SERVER)
     with (

@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
 from airflow_cairn.checkpoint.errors import CallbackError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.hooks.clear_body import MAX_NOTE
+from airflow_cairn.hooks.task_refs import MAX_NOTE
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.tasks.reports.notes import completed, failed, failed_over, merged, owed, rewound

@@ -21,24 +21,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field
 
-from ...storage.errors import DocumentError, ForbiddenError, GoneError
-from ...storage.port import DeleteFailure, ObjectStat, PendingUpload
-from ...storage.records import dataclass
-from ..acts.use_case import UseCase
-from ..answers import EpochCompleted, FilesProgress
-from ..documents import layout
-from ..documents.acknowledgement import TABLE_BYTES, CompactionDocument, StateHandle
-from ..documents.attempt import DocumentRef, PendingDocument
-from ..documents.entries import EndedEntry
-from ..documents.head import Head
-from ..errors import DamagedError
-from ..extensions.committables import kept_for
-from ..reasons import Status
-from ..rules import mirrors
-from ..store import completed_epochs, metadata_file
-from ..store.attempt_documents import AttemptDocuments
-from ..store.job_files import JobFiles
-from ..store.metadata_file import LastSeen, References, keys_of
+from ..storage.errors import DocumentError, ForbiddenError, GoneError
+from ..storage.port import DeleteFailure, ObjectStat, PendingUpload
+from ..storage.records import dataclass
+from .acts.use_case import UseCase
+from .answers import EpochCompleted, FilesProgress
+from .documents import layout
+from .documents.acknowledgement import TABLE_BYTES, CompactionDocument, StateHandle
+from .documents.attempt import DocumentRef, PendingDocument
+from .documents.entries import EndedEntry
+from .documents.head import Head
+from .errors import DamagedError
+from .extensions.committables import kept_for
+from .reasons import Status
+from .rules import mirrors
+from .store import completed_epochs, metadata_file
+from .store.attempt_documents import AttemptDocuments
+from .store.job_files import JobFiles
+from .store.metadata_file import LastSeen, References, keys_of
 
 
 @dataclass(slots=True)

@@ -1,13 +1,16 @@
-"""Builds the request that has Airflow run tasks of one DAG run again, so that it cannot affect anything else.
+"""Airflow's tasks: their names, the states by which Cairn decides, and the request that runs some of them again.
 
 The API's own defaults are wide: without a run id it clears every run, without task ids the whole run, and without
-`run_on_latest_version` perhaps with other code than the run began with. So each field that widens is always sent.
+`run_on_latest_version` perhaps with other code than the run began with. So each field that widens is always sent, so
+that the request cannot affect anything else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+from airflow.sdk import DagRunState, TaskInstanceState
 
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.names import shorten
@@ -95,3 +98,16 @@ def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, An
         "prevent_running_task": False,
         **({"note": note[:MAX_NOTE]} if versions.TAKES_NOTES else {}),
     }
+
+
+GIVEN_UP = frozenset({TaskInstanceState.FAILED, TaskInstanceState.UPSTREAM_FAILED})
+"""Airflow has given such a task up, or it never began; a clear would renew its retries forever."""
+
+ENDED = GIVEN_UP | {TaskInstanceState.SUCCESS, TaskInstanceState.SKIPPED, TaskInstanceState.REMOVED}
+"""No try of such a task follows by itself."""
+
+AT_WORK = frozenset({TaskInstanceState.RUNNING, TaskInstanceState.DEFERRED})
+"""Such a task has a process, or waits in the triggerer."""
+
+ENDED_RUN = frozenset({DagRunState.SUCCESS, DagRunState.FAILED})
+"""No task of such a DAG run works on its epoch any longer."""
