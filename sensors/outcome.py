@@ -262,10 +262,10 @@ def rows_by_table(coordinator: Coordinator | None, result: Mapping[str, Any]) ->
     """
     if coordinator is None or "tables" not in result:
         return {}
-    from ..checkpoint.views import lineage  # here: a DAG file does not need it
+    from ..checkpoint.views import data_sets  # here: a DAG file does not need it
 
     try:
-        found = lineage.rows_written(coordinator, result["checkpoint"]) or {}
+        found = data_sets.rows_written(coordinator, result["checkpoint"]) or {}
     except CairnError as error:
         log.warning("The asset events say no rows: %s", error)
         return {}

@@ -41,7 +41,7 @@ from .input import inputs
 from .input.inputs import Inputs
 from .input.restored import Backlog, RestoredState
 from .input.slices import SourceFiles
-from .kinds import places, small_state
+from .kinds import raw_files, small_state
 from .output.background import BeforeSnapshot
 from .output.outputs import Outputs
 from .output.writer import Writer
@@ -91,7 +91,7 @@ class Epoch(EpochState):
         self.spark = spark
         self._reports = ExecutionReports(OpenJob(store, handover.job, runtime))
         files = self._reports.files
-        super().__init__(handover, files, SourceFiles(handover, files, partial(places.look, spark), sources))
+        super().__init__(handover, files, SourceFiles(handover, files, partial(raw_files.look, spark), sources))
         self._now_ms = runtime.now_ms
         self._run = runtime.new_token()
         self._writer = Writer(self._files, handover, self._run, runtime.now_ms, local)

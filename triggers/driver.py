@@ -18,8 +18,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ..hooks import task_refs
 from ..hooks.task_refs import TaskRef
-from ..launchers.known import launcher_at
-from ..launchers.launcher import DriverState, Launcher
+from ..launchers.launcher import DriverState, Launcher, launcher_at
 from ..spark.execution.failure_kinds import error_line
 from ..spark.execution.log_lines import Application
 from ..storage.clock import system_time

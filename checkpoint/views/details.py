@@ -33,7 +33,7 @@ from ..documents.strict_json import Json
 from ..reasons import Reason, Status
 from ..store import acks, metadata_file
 from ..store.job_files import JobFiles
-from . import lineage
+from . import data_sets
 from .checkpoint_list import CheckpointRow, Entry, entry_of, newest_of, row_of, said_of, window_json
 from .drawn_stages import DrawnStage, drawn
 from .next_step import FollowedBy, ReadBy, failure_text, next_step
@@ -156,7 +156,7 @@ class CheckpointDetails:
     @property
     def files_read(self) -> list[str]:
         """Input from each file source, as text."""
-        return lineage.files_read(self.slice) if self.slice else []
+        return data_sets.files_read(self.slice) if self.slice else []
 
     @property
     def acked_subtasks(self) -> int:

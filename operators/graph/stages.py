@@ -195,7 +195,7 @@ def warn_of_uncovered_spark(tasks: Iterable[Any], group: str) -> None:
 
 
 def _as_stage(kind: type) -> str:
-    from ...launchers.known import has_launcher  # few parses warn
+    from ...launchers.launcher import has_launcher  # few parses warn
 
     return f"a stage, epoch_stage({kind.__name__})(…)" if has_launcher(kind) else "a SparkEpochOperator"
 

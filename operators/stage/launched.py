@@ -16,8 +16,7 @@ from ...checkpoint.documents.attempt import Handover, Slice
 from ...checkpoint.errors import FencedError, InvalidConfigError
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.driver_output import driver_output
-from ...launchers.known import check_known, known_as, launcher_of
-from ...launchers.launcher import DriverState, HandedOver, Launcher
+from ...launchers.launcher import DriverState, HandedOver, Launcher, check_known, known_as, launcher_of
 from ...spark.execution.failure_kinds import error_line
 from ...spark.execution.log_lines import Application
 from ...spark.programs.arguments import Argument, mark, marked, program_of, texts_in

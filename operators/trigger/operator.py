@@ -50,8 +50,17 @@ from ..graph.declaration import Push, TriggerOperator
 from ..graph.stages import StageTask
 from ..graph.topology import first_stages_of, stages_of
 from .checks import check_config, check_only_one, check_slice_detail, check_specs, fit_schedule, name_schedule
-from .run_facts import check_intervals, kind_of, make_room, run_facts, slice_of
-from .start_from_savepoint import RunOptions, check_options, options_of, start_if_asked
+from .run_facts import (
+    RunOptions,
+    check_intervals,
+    check_options,
+    kind_of,
+    make_room,
+    options_of,
+    run_facts,
+    slice_of,
+    start_if_asked,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context

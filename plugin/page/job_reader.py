@@ -27,9 +27,9 @@ from ...checkpoint.rules.admission import check_owner
 from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...checkpoint.views import checkpoint_list
 from ...checkpoint.views.checkpoint_list import JobRow
+from ...checkpoint.views.data_sets import CheckpointStates, FilePage, checkpoint_files, states
 from ...checkpoint.views.details import CheckpointDetails, details
 from ...checkpoint.views.overview import Overview, ServerRow, overview, servers
-from ...checkpoint.views.state_list import CheckpointStates, FilePage, checkpoint_files, states
 from ...storage.port import ObjectStore
 from ...storage.records import dataclass
 from ...tasks import metrics

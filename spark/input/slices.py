@@ -20,7 +20,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ...storage import older_pythons
 from ...storage.names import StorageUri, shorten
 from ...storage.records import dataclass
-from ..kinds.places import FileStatus
+from ..kinds.raw_files import FileStatus
 
 _NAMED = 10
 """Most changed files that a message names."""

@@ -31,8 +31,8 @@ from ..stored import growing_table, key_groups
 from ..stored.growing_table import Before, Listing, Replaced
 from ..stored.local_state import LocalState, delta_of
 from ..stored.outputs import File, Stored, rows_of_files
-from . import committer, local_first, row_count
-from .row_count import part_of
+from . import committer, written_files
+from .written_files import part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +136,7 @@ class Writer:
         content = None if is_checksum(answer.etag) else checksum_of(data)
         handle = StateHandle(output.id, path, len(data), answer.etag, content)
         if self._local is not None:
-            local_first.keep(self._local, handle, name, data)
+            written_files.keep(self._local, handle, name, data)
         return Stored(output, [File(0, handle)])
 
     def write_files(
@@ -152,7 +152,7 @@ class Writer:
         if self._local is None:
             return None
         with self.waiting():
-            return local_first.write_files(self._files, self._local, output, sizes, copy, self._handle)
+            return written_files.write_files(self._files, self._local, output, sizes, copy, self._handle)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -370,7 +370,7 @@ class Writer:
         if self._local is None or planned.output.kind != "state":
             return None
         name = delta_of(planned.output.id) if planned.delta else planned.output.id
-        return local_first.write(self._files, self._local, planned.output, name, planned.write_to, self._handle)
+        return written_files.write(self._files, self._local, planned.output, name, planned.write_to, self._handle)
 
     def _settle(self, output: Output, chosen: committer.Committer) -> list[File]:
         folder = output.folder
@@ -387,7 +387,7 @@ class Writer:
             committer.verify(chosen, self._files, folder + SUCCESS)
         empty: list[str] = []
         if output.kind != "table" or output.appended is not None:
-            empty = row_count.without_rows(self._files.read_range, data, output.schema or "")
+            empty = written_files.without_rows(self._files.read_range, data, output.schema or "")
         data = [(part, found) for part, found in data if found.key not in empty]
         self.delete([*other, *empty])
         handles = self.handles(output.id, [found for _, found in data])
@@ -424,12 +424,12 @@ class Writer:
         content, rows = None, None
         if is_checksum(found.etag):
             # A local file, which was just read for its tag.
-            rows = row_count.rows_of(self._files.read_range, key, found.size_bytes) if handle.of_rows else None
+            rows = written_files.rows_of(self._files.read_range, key, found.size_bytes) if handle.of_rows else None
         else:
             # A checksum that the server computed during Spark's write costs nothing; without one, the file is read.
             content = sha256 or found.checksum
             if content is None:
-                tail = row_count.Tail()
+                tail = written_files.Tail()
                 content = self._files.checksum(key, SHA256, tail.add)[1]
                 rows = tail.rows() if handle.of_rows else None
         return replace(handle, content=content, rows=rows)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from ...checkpoint import Coordinator
     from ...checkpoint.documents.attempt import Handover, Slice
     from ...checkpoint.documents.entries import EndedEntry
-    from ...checkpoint.views.lineage import SourceSlice
-    from ...checkpoint.views.state_list import StateRow
+    from ...checkpoint.views.data_sets import SourceSlice, StateRow
 
 FACET = "cairn"
 """The key of the run facet."""
@@ -34,9 +33,9 @@ def of_start(storage: str | None, job: str | None) -> OperatorLineage[Any, Any]:
 
 def of_stage(storage: StorageUri, coordinator: Coordinator, handover: Handover) -> OperatorLineage[Any, Any]:
     """Return a stage's inputs and outputs."""
-    from ...checkpoint.views import lineage
+    from ...checkpoint.views import data_sets
 
-    flow = lineage.of_stage(coordinator.files, handover)
+    flow = data_sets.of_stage(coordinator.files, handover)
     restored = handover.restore.checkpoint if handover.restore else None
     names = Names(storage, handover.job)
     inputs = [
@@ -59,9 +58,9 @@ def of_stage(storage: StorageUri, coordinator: Coordinator, handover: Handover) 
 
 def of_completed(storage: StorageUri, coordinator: Coordinator, entry: EndedEntry) -> OperatorLineage[Any, Any]:
     """Return a completed checkpoint's inputs, and the tables that it published."""
-    from ...checkpoint.views import lineage
+    from ...checkpoint.views import data_sets
 
-    read, flow = lineage.of_checkpoint(coordinator, entry.id) or (None, lineage.Flow())
+    read, flow = data_sets.of_checkpoint(coordinator, entry.id) or (None, data_sets.Flow())
     names = Names(storage, coordinator.job)
     facts = {
         "job": coordinator.job,

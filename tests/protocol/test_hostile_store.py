@@ -53,7 +53,7 @@ from airflow_cairn.plugin.page.job_reader import SharedReads
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.spark.epoch import Epoch
 from airflow_cairn.spark.kinds import small_state
-from airflow_cairn.spark.kinds.places import FileStatus
+from airflow_cairn.spark.kinds.raw_files import FileStatus
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage import CairnError, UnavailableError, ensure_probed, open_store
 from airflow_cairn.storage.port import ObjectStore
@@ -362,7 +362,7 @@ def _late_driver(machine: Machine) -> None:
     [*_, key] = sorted((machine.root / "lake/flights").glob("chk-*/handover/clean/*.json"))
     handover = JobFiles(open_store(machine.storage), "flights").read(Handover, "/".join(key.parts[-4:]))[0]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("airflow_cairn.spark.kinds.places.look", _looked)
+        patched.setattr("airflow_cairn.spark.kinds.raw_files.look", _looked)
         epoch = _epoch(machine, handover)
         epoch.hook("ids")
         _looked(None, [file["url"] for file in (epoch.slice.sources or {})["files"].get("files", ())])

@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.store import metadata_file
-from airflow_cairn.checkpoint.views import lineage
+from airflow_cairn.checkpoint.views import data_sets
 from airflow_cairn.spark import table
 from airflow_cairn.spark.output import outputs
 from airflow_cairn.spark.stored import growing_table
@@ -109,7 +109,7 @@ def test_small_files_become_one_with_all_columns(
     assert values(pipeline, "run 3") == [1, 2, 3], "an older checkpoint has its files still"
     [merged] = [key for key in pipeline.listing() if "/small.daily/" in key and key.endswith(".parquet")]
     newest = pipeline.coordinator.head().completed[-1].id
-    assert lineage.rows_written(pipeline.coordinator, newest) == {"daily": 1}, "and not those that were merged"
+    assert data_sets.rows_written(pipeline.coordinator, newest) == {"daily": 1}, "and not those that were merged"
     found = spark.read.parquet(f"{pipeline.storage}/flights/{merged}")
     assert found.schema.simpleString() == "struct<day:date,value:bigint,more:string>"
     assert all(checked.whole for checked in pipeline.coordinator.verify(deep=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint.views import lineage
+from airflow_cairn.checkpoint.views import data_sets
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored import growing_table
 from airflow_cairn.storage import open_store
@@ -115,7 +115,7 @@ class Table:
     def written(self) -> int | None:
         """How many rows the newest epoch has written, as lineage says."""
         newest = self.pipeline.coordinator.head().completed[-1].id
-        rows = lineage.rows_written(self.pipeline.coordinator, newest)
+        rows = data_sets.rows_written(self.pipeline.coordinator, newest)
         assert rows is not None
         return rows["daily"]
 

@@ -219,16 +219,16 @@ def test_a_name_that_no_store_can_hold_declines(
 def test_a_folder_that_changes_meanwhile_is_refused(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow_cairn.spark.kinds import places
+    from airflow_cairn.spark.kinds import raw_files
 
     folder = make(tmp_path / "model", {"a": b"1", "b": b"2"})
-    kept = places._ByHadoop.keep
+    kept = raw_files._ByHadoop.keep
 
     def meddling(self: Any, name: str, target: str) -> None:
         kept(self, name, target)
         (folder / "c").write_bytes(b"late")
 
-    monkeypatch.setattr(places._ByHadoop, "keep", meddling)
+    monkeypatch.setattr(raw_files._ByHadoop, "keep", meddling)
     pipeline.trigger("one")
     with (
         pytest.raises(InvalidStateError, match=r"changed while it was copied.*changed=`c`"),

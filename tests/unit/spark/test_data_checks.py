@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, InvalidStateError, Slice, StageSpec
+from airflow_cairn.checkpoint.views.data_sets import states
 from airflow_cairn.checkpoint.views.details import details
-from airflow_cairn.checkpoint.views.state_list import states
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark import DataCheckError, Epoch
 from airflow_cairn.testing import local_epoch

@@ -21,7 +21,7 @@ from airflow_cairn.spark.execution.transport import check_version, session
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.conf import azure_conf, gcs_conf, gcs_environment, s3a_conf
 from airflow_cairn.spark.input import inputs, slices
-from airflow_cairn.spark.kinds.places import FileStatus
+from airflow_cairn.spark.kinds.raw_files import FileStatus
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage import (
     AzureOptions,

@@ -7,8 +7,8 @@ import pytest
 from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.checkpoint.views import lineage
-from airflow_cairn.checkpoint.views.lineage import SourceSlice, sources_of
+from airflow_cairn.checkpoint.views import data_sets
+from airflow_cairn.checkpoint.views.data_sets import SourceSlice, sources_of
 from tests.support.narrowing import known
 from tests.support.world.world import World
 
@@ -47,7 +47,7 @@ def test_an_author_s_own_source_is_a_folder_only_if_it_looks_like_one(part: Any,
 )
 def test_what_a_person_reads_of_the_files_of_an_epoch(part: Any, said: str) -> None:
     read = Slice(sources={"landing": {"uri": "s3://lake/raw", **part}, "own": 7})
-    assert lineage.files_read(read) == [said]
+    assert data_sets.files_read(read) == [said]
 
 
 def test_sources_come_by_name() -> None:
@@ -77,7 +77,7 @@ def test_no_more_is_read_than_what_is_named(world: World, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(metadata_file, "read", noting)
     monkeypatch.setattr(acks, "subtasks_of", counting)
-    flow = lineage.of_stage(world.files, handover)
+    flow = data_sets.of_stage(world.files, handover)
     assert [(row.stage, row.kind) for row in flow.upstream] == [("clean", "state"), ("clean", "exchange")]
     assert {row.files for row in flow.upstream} == {0}
     assert flow.written
@@ -85,6 +85,6 @@ def test_no_more_is_read_than_what_is_named(world: World, monkeypatch: pytest.Mo
     assert counted == ["routes"], "files of upstreams are counted by themselves"
     assert getattr(read_lines[-1], "stage", "") == "routes", "what follows is of others"
     read_lines.clear()
-    read = known(lineage.of_checkpoint(world.coordinator(), 1))
+    read = known(data_sets.of_checkpoint(world.coordinator(), 1))
     assert [row.name for row in read[1].published]
     assert type(read_lines[-1]).__name__ == "StageLine"

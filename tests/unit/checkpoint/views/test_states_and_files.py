@@ -9,7 +9,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import ListMode, Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import NoCheckpointError
-from airflow_cairn.checkpoint.views.state_list import NESTED, Column, StateRow, checkpoint_files, states
+from airflow_cairn.checkpoint.views.data_sets import NESTED, Column, StateRow, checkpoint_files, states
 from airflow_cairn.storage import Written
 from tests.support.acking import RUN, ack_of
 from tests.support.narrowing import expect

@@ -20,8 +20,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.launchers.known import launcher_at
-from airflow_cairn.launchers.launcher import DriverState
+from airflow_cairn.launchers.launcher import DriverState, launcher_at
 from airflow_cairn.operators import epoch_stage
 from airflow_cairn.operators.failure.callbacks import report
 from airflow_cairn.operators.stage import launched, programs

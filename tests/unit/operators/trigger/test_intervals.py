@@ -10,8 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, RefusedError
 from airflow_cairn.operators import TriggerCheckpointOperator
-from airflow_cairn.operators.trigger.run_facts import slice_of
-from airflow_cairn.operators.trigger.start_from_savepoint import options_of
+from airflow_cairn.operators.trigger.run_facts import options_of, slice_of
 from tests.support.airflow_fixtures import DagFile
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 from tests.support.errors import raises_code

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, NoSavepointError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger.start_from_savepoint import RunOptions, options_of
+from airflow_cairn.operators.trigger.run_facts import RunOptions, options_of
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.local.store import LocalStore

@@ -20,8 +20,8 @@ from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.kinds import places, raw_files
-from airflow_cairn.spark.output import local_first
+from airflow_cairn.spark.kinds import raw_files
+from airflow_cairn.spark.output import written_files
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored.local_state import COPIES, LocalState, name_in_copy
 from airflow_cairn.spark.stored.outputs import Stored
@@ -233,13 +233,13 @@ def test_a_full_disk_leaves_the_files_to_the_store(
 ) -> None:
     copied: list[str] = []
 
-    def full(self: places.OnDisk, path: Path, name: str) -> None:
+    def full(self: raw_files.OnDisk, path: Path, name: str) -> None:
         copied.append(name)
         if len(copied) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         path.write_bytes(b"half")
 
-    monkeypatch.setattr(places.OnDisk, "copy_to", full)
+    monkeypatch.setattr(raw_files.OnDisk, "copy_to", full)
     client.snapshot()
     assert in_store(store) == MODEL
     assert client.copies() == []
@@ -250,10 +250,10 @@ def test_a_full_disk_leaves_the_files_to_the_store(
 def test_a_disk_that_fails_otherwise_is_an_error(
     client: Client, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: places.OnDisk, path: Path, name: str) -> None:
+    def broken(self: raw_files.OnDisk, path: Path, name: str) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(places.OnDisk, "copy_to", broken)
+    monkeypatch.setattr(raw_files.OnDisk, "copy_to", broken)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         client.snapshot()
     assert (client.copies(), store.all_keys()) == ([], [])
@@ -263,13 +263,13 @@ def test_a_disk_that_fails_otherwise_is_an_error(
 def test_a_changing_folder_is_refused_and_not_uploaded(
     client: Client, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:  # semantics A5
-    copy_to = places.OnDisk.copy_to
+    copy_to = raw_files.OnDisk.copy_to
 
-    def meddling(self: places.OnDisk, path: Path, name: str) -> None:
+    def meddling(self: raw_files.OnDisk, path: Path, name: str) -> None:
         copy_to(self, path, name)
         (client.model / late).write_bytes(b"late, and longer")
 
-    monkeypatch.setattr(places.OnDisk, "copy_to", meddling)
+    monkeypatch.setattr(raw_files.OnDisk, "copy_to", meddling)
     with pytest.raises(InvalidStateError, match=f"changed while it was copied.*changed=`{late}`"):
         client.snapshot()
     assert (client.copies(), store.all_keys()) == ([], [])
@@ -283,7 +283,7 @@ def test_an_upload_that_fails_keeps_no_copy(tmp_path: Path) -> None:  # semantic
 
 
 def test_a_file_too_large_for_one_request_has_no_copy(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_first, "_ONE_REQUEST_BYTES", 255)
+    monkeypatch.setattr(written_files, "_ONE_REQUEST_BYTES", 255)
     client.snapshot()
     assert client.copies() == []
 

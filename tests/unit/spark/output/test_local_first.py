@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Output
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.output import local_first
+from airflow_cairn.spark.output import written_files
 from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.spark.stored.local_state import LocalState
 from airflow_cairn.spark.stored.outputs import File
@@ -51,7 +51,7 @@ class Here:
 
         handover = Handover(1, "e1", 1, "t0", "flights", "routes", "try", Slice())
         describe = Writer(self.files, handover, "r0", lambda: 0)._handle
-        return local_first.write(self.files, self.local, OUTPUT, OUTPUT.id, write_to, describe)
+        return written_files.write(self.files, self.local, OUTPUT, OUTPUT.id, write_to, describe)
 
     def left(self) -> list[str]:
         return sorted(each.name for each in self.local.folder.iterdir())

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.spark.output.row_count import END_BYTES, Tail, rows_in, rows_of
 from airflow_cairn.spark.output.writer import Writer
+from airflow_cairn.spark.output.written_files import END_BYTES, Tail, rows_in, rows_of
 from airflow_cairn.storage import ObjectStore
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.port import ObjectStat

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_cairn.checkpoint.views.state_list import StateRow
+from airflow_cairn.checkpoint.views.data_sets import StateRow
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.storage.names import parse_storage_uri
 from airflow_cairn.tasks.reports import lineage
