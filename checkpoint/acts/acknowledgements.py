@@ -10,7 +10,7 @@ from ...storage.records import dataclass
 from ..answers import Cancelled, EpochCompleted
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, DeclineDocument
-from ..documents.attempt import Execution, Handover, PendingDocument, execution_token
+from ..documents.attempt import Execution, Handover, PendingDocument, StageRef, execution_token
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
@@ -23,13 +23,9 @@ from ..store import acks, completed_epochs, metadata_file
 from ..store.head_store import Decision
 from ..store.job_files import JobFiles
 from . import carry_over
-from .carry_over import BegunExecution
 from .use_case import UseCase
 
 log = logging.getLogger("airflow_cairn")
-
-_Claim = AckDocument | Handover | BegunExecution
-"""A document that names an execution by home, epoch, attempt, stage and token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +144,7 @@ class ExecutionReports(UseCase):
 
         return self._heads.observe(look)
 
-    def over(self, executions: Collection[BegunExecution], head: Head) -> dict[str, str | None]:
+    def over(self, executions: Collection[StageRef], head: Head) -> dict[str, str | None]:
         """Say which executions can never count again (semantics V2).
 
         If an epoch's attempt has ended and the epoch has not completed, an execution is not over while a next attempt
@@ -182,7 +178,7 @@ class ExecutionReports(UseCase):
 
         return self._heads.observe(look)
 
-    def _may_be_taken_over(self, head: Head, it: BegunExecution) -> bool:
+    def _may_be_taken_over(self, head: Head, it: StageRef) -> bool:
         """Tell whether the epoch has not completed, and a next attempt could take the execution over.
 
         After a failure that no retry cures, no attempt follows by itself. An execution that has acknowledged is left
@@ -192,13 +188,12 @@ class ExecutionReports(UseCase):
         ended = head.carryable(it.epoch)
         if ended is None or not self._lends(ended, it.token):
             return False
-        own = Execution(it.token, it.checkpoint, it.attempt)
-        return not ended.for_good or acks.has_acknowledged(self._files, it.stage, own)
+        return not ended.for_good or acks.has_acknowledged(self._files, it.stage, it.execution)
 
-    def _has_its_end(self, head: Head, it: BegunExecution, standing: Standing) -> bool:
+    def _has_its_end(self, head: Head, it: StageRef, standing: Standing) -> bool:
         return standing.completed is not None and self._possibly_in_checkpoint(head, standing.completed, it)
 
-    def _standing(self, head: Head, it: Handover | BegunExecution) -> Standing:
+    def _standing(self, head: Head, it: StageRef) -> Standing:
         own = head.pending_by_id(it.checkpoint) or head.ended_by_id(it.checkpoint)
         triggered_at_ms = own.triggered_at_ms if own else None
         place = completed_epochs.where_is(self._files, head, it.epoch)
@@ -256,7 +251,7 @@ class ExecutionReports(UseCase):
             return AckAnswer.SUCCESS  # the next attempt finds the marker and takes it over
         return acks.judge(head, None, ack)
 
-    def _is_awaited(self, head: Head, it: _Claim) -> bool:
+    def _is_awaited(self, head: Head, it: StageRef) -> bool:
         """Tell whether a next attempt is expected that takes over the running execution.
 
         An attempt follows if a stage has declined and is tried again, or if the job tolerates the failure (D5). After
@@ -278,7 +273,7 @@ class ExecutionReports(UseCase):
         document = self._documents.readable(ended)
         return document is None or token in {execution.token for execution in document.executions.values()}
 
-    def _possibly_in_checkpoint(self, head: Head, completed: int, it: _Claim) -> bool:
+    def _possibly_in_checkpoint(self, head: Head, completed: int, it: StageRef) -> bool:
         """Tell whether a checkpoint completed with this execution; True also where that is no longer known.
 
         A completed checkpoint that has left the store may have passed this execution's files on to the next one.
@@ -321,7 +316,7 @@ class ExecutionReports(UseCase):
         self._files.delete([each.key for each in markers if layout.token_of(each.key.split("/")[-1]) == ack.token])
 
 
-def _started_by(entry: PendingEntry, it: _Claim) -> bool:
+def _started_by(entry: PendingEntry, it: StageRef) -> bool:
     """Tell from the head alone whether an attempt has started an execution, which it then keeps to its end.
 
     If not, the attempt may have carried the execution over; its document says.
@@ -329,7 +324,7 @@ def _started_by(entry: PendingEntry, it: _Claim) -> bool:
     return (it.checkpoint, it.attempt, it.token) == (entry.id, entry.attempt, execution_token(entry.token, it.stage))
 
 
-def _runs_in(head: Head, it: BegunExecution) -> bool:
+def _runs_in(head: Head, it: StageRef) -> bool:
     """Tell from the head alone whether a pending attempt that can still complete has started the execution."""
     entry = head.pending_by_id(it.checkpoint)
     return entry is not None and _started_by(entry, it) and transitions.why_overtaken(head, entry) is None

@@ -18,7 +18,6 @@ from ...storage.records import dataclass
 from ..answers import Restarted
 from ..documents import layout
 from ..documents.attempt import Execution, Handover, HooksRef, PendingDocument, StageSpec, execution_token
-from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
 from ..reasons import Status
 from ..rules.failures import affected_regions as affected
@@ -169,26 +168,6 @@ def _unreadable(files: JobFiles, stage: str, execution: Execution) -> tuple[str,
     except DocumentError:
         return ()  # the stage has declined all the same; its next try finds the unreadable input again
     return decline.unreadable if decline else ()
-
-
-@dataclass(frozen=True, slots=True)
-class BegunExecution:
-    """An execution named by the attempt that began it.
-
-    The head alone tells it, so no document is read that a cleaner may have deleted.
-    """
-
-    checkpoint: int
-    """The checkpoint of the attempt that began it: its home."""
-    epoch: str
-    attempt: int
-    stage: str
-    token: str
-
-
-def begun_in(entry: PendingEntry | EndedEntry, stage: str) -> BegunExecution:
-    """Give the execution that an attempt starts of a stage, whether or not it has begun yet."""
-    return BegunExecution(entry.id, entry.epoch, entry.attempt, stage, execution_token(entry.token, stage))
 
 
 # Check that the upstream output that a stage reads is still there and unaltered (semantics F1, R1).

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.protocol import Py4JError
 
-from ...checkpoint.acts.carry_over import MAX_REPLACED, BegunExecution, begun_in
+from ...checkpoint.acts.carry_over import MAX_REPLACED
+from ...checkpoint.documents.attempt import StageRef, execution_token
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.rules.server import Activity
 from ...storage.errors import CairnError
@@ -199,7 +200,7 @@ class StaleSessions:
         """Names of stages, from the attempts' documents."""
         self._read: set[str] = set()
         """Tokens of the attempts whose documents have been read."""
-        self._whose: dict[str, BegunExecution] = {}
+        self._whose: dict[str, StageRef] = {}
         """The executions of open sessions, by the sessions' ids."""
         self._settled: set[str] = set()
         """Ids of open sessions of executions with which their epochs have completed."""
@@ -227,7 +228,7 @@ class StaleSessions:
             else:
                 self._close(opened[session], self._whose[session], why)
 
-    def _close(self, session: ServerSession, it: BegunExecution, why: str) -> None:
+    def _close(self, session: ServerSession, it: StageRef, why: str) -> None:
         run, stage = run_id_of(it.epoch), it.stage
         log.warning("The session of stage %s, attempt %d of %s, is closed: %s", stage, it.attempt, run, why)
         try:
@@ -246,7 +247,12 @@ class StaleSessions:
 
     def _find(self, head: Head, unknown: Collection[str], stages: Collection[str]) -> set[str]:
         attempts: tuple[PendingEntry | EndedEntry, ...] = (*head.pending, *head.history)
-        begun = (begun_in(entry, stage) for entry in attempts for stage in stages)
+        # Named by the head alone, so that no document is read that a cleaner may have deleted.
+        begun = (
+            StageRef(entry.id, entry.epoch, entry.attempt, execution_token(entry.token, stage), head.job, stage)
+            for entry in attempts
+            for stage in stages
+        )
         found = {session: it for it in begun if (session := session_id(it.token)) in unknown}
         self._whose.update(found)
         return {*found}

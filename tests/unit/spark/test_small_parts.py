@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateErro
 from airflow_cairn.checkpoint.masking import MAX_DETAIL
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.checkpoint.store.source_lists import SideLists
-from airflow_cairn.spark.epoch_state import EpochFacts
+from airflow_cairn.spark.epoch_event_time import EpochFacts
 from airflow_cairn.spark.execution.failure_kinds import error_line
 from airflow_cairn.spark.execution.transport import check_version, session
 from airflow_cairn.spark.handover import conf
