@@ -316,9 +316,9 @@ def as_s3(address: str) -> str:
 
 
 LAUNCHERS = {
-    "airflow.providers.amazon.aws.operators.emr.EmrAddStepsOperator": "emr_steps.EmrStepLauncher",
-    "airflow.providers.amazon.aws.operators.emr.EmrContainerOperator": "emr_job_runs.EmrContainerLauncher",
-    "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator": "emr_job_runs.EmrServerlessLauncher",
+    "airflow.providers.amazon.aws.operators.emr.EmrAddStepsOperator": "emr.EmrStepLauncher",
+    "airflow.providers.amazon.aws.operators.emr.EmrContainerOperator": "emr.EmrContainerLauncher",
+    "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator": "emr.EmrServerlessLauncher",
     "airflow.providers.amazon.aws.operators.glue.GlueJobOperator": "glue.GlueLauncher",
     "airflow.providers.cncf.kubernetes.operators.spark_kubernetes.SparkKubernetesOperator": (
         "spark_kubernetes.SparkKubernetesLauncher"

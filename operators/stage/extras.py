@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ...checkpoint.answers import Submit
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Slice, run_of_slice
-from ...spark import cluster_probe
 from ...spark.handover.conf import handover_conf
 from ...spark.handover.runtime_zip import runtime_wheel, runtime_zip
 from ...storage.clock import system_time
@@ -119,6 +118,8 @@ def stored_probe(store: ObjectStore) -> str:
     Raises:
         CairnError: the storage refused, or did not answer.
     """
+    from ...spark import cluster_probe  # here: a DAG file does not need it
+
     data = Path(cluster_probe.__file__).read_bytes()
     return _stored(store, f"cluster_probe-{hashlib.sha256(data).hexdigest()[:12]}.py", data)
 

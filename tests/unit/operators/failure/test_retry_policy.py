@@ -21,6 +21,7 @@ from airflow_cairn.checkpoint import (
 from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.errors import CallbackError, InvalidConfigError, InvalidStateError, NoSavepointError
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.hooks.task_refs import came_back, is_asked_for
 from airflow_cairn.operators import (
     CheckpointRetryPolicy,
     SparkEpochOperator,
@@ -29,7 +30,6 @@ from airflow_cairn.operators import (
     restore_latest_checkpoint,
 )
 from airflow_cairn.operators.stage.outcome import StageFailedError
-from airflow_cairn.operators.stage.trigger_and_complete import came_back, is_asked_for
 from airflow_cairn.storage import clock
 from airflow_cairn.storage.errors import (
     DocumentError,
