@@ -225,7 +225,7 @@ _UPWARDS = {
     "spark/execution/x.py": "from ..handover import conf",
     "spark/output/x.py": "from ..kinds import list_state",
     "spark/kinds/x.py": "from ..input import inputs",
-    "spark/input/x.py": "from ..event_time import timers",
+    "spark/input/x.py": "from ..event_time import event_time",
     "spark/event_time/x.py": "from ..epoch import Epoch",
     "plugin/drawings/x.py": "from ..page.jobs import Jobs",
     "plugin/interventions/x.py": "from ..page.jobs import Jobs",

@@ -24,9 +24,9 @@ if sys.argv[1:2] in (["scheduler"], ["dag-processor"]):
     from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
     from airflow_cairn.sensors import CheckpointSensor
 if sys.argv[1:2] == ["api-server"]:
-    from airflow_cairn.plugin.page import shared_reads
+    from airflow_cairn.plugin.page import job_reader
 
-    shared_reads.PATIENCE_S = 240.0
+    job_reader.PATIENCE_S = 240.0
 
 __all__ = []
 
