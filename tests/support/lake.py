@@ -228,9 +228,14 @@ class Iceberg(Place):
         by = [PartitionField(2, 1000, IdentityTransform(), "route")] if self.partitioned else []
         self.catalog.create_table(name, _ICEBERG, location, PartitionSpec(*by))
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the connection gives."""
+        return {"type": "sql", **self.properties}
+
     def new_sink(self, **options: Any) -> TableSink:
-        settings = {"type": "sql", **self.properties}
-        return TableSink("orders", IcebergTable("lake.sales.orders", conn_id="rest", **options), lambda _: settings)
+        table = IcebergTable("lake.sales.orders", conn_id="rest", **options)
+        return TableSink("orders", table, lambda _: self.settings)
 
     def rows(self) -> list[int]:
         return sorted(self.table.scan().to_arrow()["id"].to_pylist())

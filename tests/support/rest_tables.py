@@ -45,9 +45,13 @@ class InRest(Iceberg):
     def drop(self) -> None:
         self.catalog.drop_table(("sales", self.name))
 
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"type": "rest", "uri": self.server.url}
+
     def new_sink(self, **options: Any) -> TableSink:
         table = IcebergTable(f"lake.sales.{self.name}", conn_id="rest", **options)
-        return TableSink(self.name, table, lambda _: {"type": "rest", "uri": self.server.url})
+        return TableSink(self.name, table, lambda _: self.settings)
 
 
 class Two(Generic[S]):

@@ -20,10 +20,12 @@ from requests.adapters import HTTPAdapter
 
 from airflow_cairn.checkpoint.documents import staged_tables
 from airflow_cairn.checkpoint.documents.staged_tables import Mode
+from airflow_cairn.checkpoint.errors import CallbackError
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.extensions.contracts import RewindNotice
 from scripts.harness.postgres_server import USER, PostgresServer
 from scripts.harness.rest_catalog_server import RestCatalog
+from tests.real.spark.branched import ByBranches
 from tests.support.errors import raises_code
 from tests.support.lake import Iceberg, notice
 from tests.support.rest_tables import BOTH, InRest, Two
@@ -67,6 +69,14 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
         yield Apache(server)
 
 
+class ByBranchesInPostgres(ByBranches, InPostgres):
+    """A table that is written by branches, in a catalog in PostgreSQL."""
+
+
+class ByBranchesInRest(ByBranches, InRest):
+    """The same, in Apache's own REST catalog."""
+
+
 REST = pytest.param("rest", marks=[pytest.mark.spark, pytest.mark.soak])
 
 
@@ -79,9 +89,26 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Iceberg]:
         made = InPostgres(tmp_path, request.getfixturevalue("postgres"))
     made.owner = staged_tables.owner_of("flights", STORAGE)
     yield made
-    made.drop()
-    if request.param == "sql":
-        made.catalog.drop_namespace("sales")
+    dropped(made)
+
+
+@pytest.fixture(params=["sql", REST])
+def branched(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ByBranches]:
+    made: ByBranches
+    if request.param == "rest":
+        made = ByBranchesInRest(tmp_path, request.getfixturevalue("apache"), partitioned=True)
+    else:
+        made = ByBranchesInPostgres(tmp_path, request.getfixturevalue("postgres"))
+    made.begin_job()
+    yield made
+    dropped(made)
+
+
+def dropped(place: Iceberg) -> None:
+    """Leave the catalog as it was; the server's keeps its namespace."""
+    place.drop()
+    if isinstance(place, InPostgres):
+        place.catalog.drop_namespace("sales")
 
 
 @pytest.fixture
@@ -254,6 +281,43 @@ def test_a_rewind(place: Iceberg, monkeypatch: pytest.MonkeyPatch, what: str) ->
         assert place.rows() == [1]
     commit(place, 5, 4)
     assert place.rows() == [1, 4]
+
+
+@pytest.mark.parametrize("what", ["before", "after", "lost", "two", "foreign", "expiry"])
+def test_a_branch_becomes_main_once(
+    branched: ByBranches, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:  # semantics C4
+    """Each kill point of the commit, and what others do in between."""
+    base = branched.table.metadata.current_snapshot_id
+    branched.begin("a")
+    branched.run("a", 2, 3)
+    branched.pipeline.complete("a")
+    before = {
+        "before": kill,
+        "two": branched.deliver,
+        "foreign": lambda: branched.foreign(9),
+        "expiry": lambda: expired.append(branched.expire(by_age=False)),
+    }
+    expired: list[int] = []
+    with monkeypatch.context() as patch:
+        around(patch, branched, before.get(what, nothing), {"after": kill, "lost": lose}.get(what, nothing))
+        if what in ("before", "after"):
+            with pytest.raises(Killed):
+                branched.deliver()
+            assert branched.rows() == ([1] if what == "before" else [1, 2, 3])
+        elif what == "foreign":
+            for _ in range(2):
+                with pytest.raises(CallbackError, match=r"main has moved from snapshot .* `cairn rewind`"):
+                    branched.deliver()
+                assert (branched.rows(), len(branched.branches())) == ([1, 9], 1), "neither theirs nor ours are lost"
+            branched.at(base)
+        else:
+            branched.deliver()
+    assert expired == ([1] if what == "expiry" else [])
+    for _ in range(2):
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: branched.deliver(), range(4)))
+        assert (branched.rows(), branched.branches()) == ([1, 2, 3], set())
 
 
 @pytest.mark.spark
