@@ -214,15 +214,15 @@ class OpenDelta:
         self.files.probe(f"_delta_log/.cairn-doctor-{token}")
 
     def commit(self, mark: Mark, change: Change) -> bool:
-        from deltalake import CommitProperties, Transaction
+        from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
 
         about = CommitProperties(
             custom_metadata={_CHECKPOINT: str(mark.checkpoint), _JOB: mark.owner},
             max_commit_retries=None if change.mode is Mode.APPEND else 0,
             app_transactions=[
-                Transaction(_application(mark), _number(mark)),
-                Transaction(mark.shown, mark.checkpoint),
+                _transaction(_application(mark), _number(mark)),
+                _transaction(mark.shown, mark.checkpoint),
             ],
         )
         try:
@@ -293,7 +293,7 @@ class OpenDelta:
         Raises:
             OvertakenError: others have changed the table since, or what the version needs is gone.
         """
-        from deltalake import CommitProperties, Transaction
+        from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         oldest, count = self._oldest(undone)
@@ -304,7 +304,7 @@ class OpenDelta:
         about = CommitProperties(
             custom_metadata={_JOB: undone.owner, _RESTORED: str(oldest - 1)},
             max_commit_retries=0,
-            app_transactions=[Transaction(undone.shown, undone.to)],
+            app_transactions=[_transaction(undone.shown, undone.to)],
         )
         try:
             self._table.restore(oldest - 1, commit_properties=about)
@@ -413,6 +413,13 @@ def _text(value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
 
 
+def _transaction(application: str, number: int) -> Any:
+    """Give an application's transaction with its moment: Spark forgets one without where the table has a retention."""
+    from deltalake import Transaction
+
+    return Transaction(application, number, system_runtime().now_ms())
+
+
 def _application(mark: Mark) -> str:
     return _application_of(mark.owner, mark.checkpoint)
 
@@ -429,8 +436,9 @@ def _statistics(file: StagedFile, footer: Any, types: Mapping[str, Any]) -> dict
     """Give what readers skip files by: rows, nulls, and the bounds of columns whose bounds are exact."""
     found: dict[str, Any] = {"numRecords": file.rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(footer.num_columns):
-        name = footer.schema.column(number).path
-        if name not in types:
+        column = footer.schema.column(number)
+        name = column.name
+        if name != column.path or name not in types:  # a part of the column a may have the path of the column a.b
             continue
         chunks = [_chunk(footer, group, number) for group in range(footer.num_row_groups)]
         nulls = [each[0] for each in chunks]

@@ -347,9 +347,7 @@ class OpenIceberg:
                         raise OvertakenError(f"since checkpoint {checkpoint} others have committed {others[-1]}")
             elif about is None or about.operation.value != "replace":
                 others.append(_named(snapshot))
-            number = snapshot.parent_snapshot_id
-            if number is None and snapshot.sequence_number != 1:  # an expiry takes the parent's name away, too
-                return self._above_gap(undone, oldest, seen)
+            number = _before(snapshot)
         return oldest, len(seen)
 
     def _above_gap(self, undone: Undone, oldest: Any, seen: Mapping[int, int]) -> tuple[Any, int]:
@@ -418,7 +416,7 @@ class OpenIceberg:
                 and self._touches(snapshot, partitions)
             ):
                 raise OvertakenError(_named(snapshot))
-            number = snapshot.parent_snapshot_id
+            number = _before(snapshot)
 
     def _touches(self, snapshot: Any, partitions: Collection[Row] | None) -> bool:
         spec = self._table.spec()
@@ -494,6 +492,12 @@ def _add(transaction: Any, files: Sequence[Any], about: Mapping[str, str]) -> No
     with transaction._append_snapshot_producer(dict(about)) as snapshot:  # merges manifests where the table says so
         for each in files:
             snapshot.append_data_file(each)
+
+
+def _before(snapshot: Any) -> int | None:
+    """Give the snapshot before, None at a table's first; a number that none has where an expiry took its name away."""
+    number: int | None = snapshot.parent_snapshot_id
+    return -1 if number is None and snapshot.sequence_number != 1 else number
 
 
 def _named(snapshot: Any) -> str:

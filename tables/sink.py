@@ -448,9 +448,10 @@ def misfit(manifest: Manifest, now: TableDescription) -> str | None:
             return f"the column {name} is gone"
         if kind != there[name] and (kind, there[name]) not in _WIDER:
             return f"the column {name} was {kind}, and is now {there[name]}"
+    whole = {each["name"] for each in manifest.columns["fields"] if not each["nullable"]}
     for each in now.columns["fields"]:
-        if not each["nullable"] and not (manifest.table_id and each["name"] in staged):
-            return f"the new column {each['name']} takes no null"
+        if not each["nullable"] and each["name"] not in whole:
+            return f"the {'' if each['name'] in staged else 'new '}column {each['name']} takes no null"
     return None
 
 

@@ -6,6 +6,7 @@ Real tables of pyiceberg and deltalake; the rows are staged by pyarrow in the fo
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, TimestamptzType, UUIDType
 
-from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, SortedBy, description_of, packed
+from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, SortedBy, StagedFile, description_of, packed
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.spark.staged_columns import check_key
@@ -254,6 +255,20 @@ def test_what_others_wrote_is_not_lost(place: Place, monkeypatch: pytest.MonkeyP
         return
     with raises_code("table_changed", match="has expired, or was rolled back|has been cleaned away"):
         place.sink.notify_checkpoint_complete(notice(late, checkpoint=5))
+
+
+def test_what_others_wrote_is_not_lost_where_its_version_has_expired(tmp_path: Path) -> None:
+    """The table had no version at the trigger, so no version ends the search: the first one may have expired."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    late, own = (
+        place.stage(place.trigger(at), f"t{at}", at, mode=mode) for at, mode in ((4, Mode.REPLACE), (3, Mode.APPEND))
+    )
+    place.foreign(9)
+    place.sink.notify_checkpoint_complete(notice(own, checkpoint=3))
+    place.tidy()
+    with raises_code("table_changed", match="its history since then has expired"):
+        place.sink.notify_checkpoint_complete(notice(late, checkpoint=4))
+    assert place.rows() == [3, 9]
 
 
 def test_a_file_that_the_library_would_not_remove_is_refused(tmp_path: Path) -> None:
@@ -663,6 +678,38 @@ def test_a_table_that_changed_keeps_the_notice_with_a_way_out(place: Place) -> N
         place.create()
         with raises_code("table_changed", match="another table of the same name"):
             place.sink.notify_checkpoint_complete(notice(later))
+
+
+def test_a_column_that_takes_no_null_any_more(place: Place) -> None:
+    """The rows may have nulls, which no library looks for."""
+    told = notice(place.stage(place.trigger(3), "good", 1))
+    if isinstance(place, Iceberg):
+        with place.table.update_schema(allow_incompatible_changes=True) as update:
+            update.update_column("route", required=True)
+    else:
+        assert isinstance(place, Delta)
+        schema = SCHEMA.set(1, pa.field("route", pa.string(), nullable=False))
+        other = pa.table({"id": [5], "route": ["r"]}, schema)
+        deltalake.write_deltalake(place.table, other, mode="overwrite", schema_mode="overwrite")
+    with raises_code("table_changed", match="the column route takes no null.*cairn forget-listener flights"):
+        place.sink.notify_checkpoint_complete(told)
+
+
+def test_the_moment_of_a_mark(tmp_path: Path) -> None:
+    """Where the table has a `setTransactionRetentionDuration`, Spark's next checkpoint forgets a mark without one."""
+    place = Delta(tmp_path, f"file://{tmp_path}/the lake")
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(3), "good", 1)))
+    log = (tmp_path / "the lake" / "_delta_log" / f"{1:020d}.json").read_text()
+    marks = [each["txn"] for each in map(json.loads, log.splitlines()) if "txn" in each]
+    assert [each["lastUpdated"] > 1_700_000_000_000 for each in marks] == [True, True]
+
+
+def test_bounds_of_a_column_that_has_the_name_of_a_part_of_another() -> None:
+    """Readers skip files by them, so the bounds of `a`'s part `b` would hide rows of the column `a.b`."""
+    file = io.BytesIO()
+    pq.write_table(pa.table({"a": [{"b": 1}], "a.b": pa.array([None], pa.int64())}), file)
+    found = delta._statistics(StagedFile("x", 1, 1), pq.ParquetFile(file).metadata, {"a": {}, "a.b": "long"})
+    assert found == {"numRecords": 1, "minValues": {}, "maxValues": {}, "nullCount": {"a.b": 1}}
 
 
 @pytest.mark.parametrize("long", [False, True], ids=["packed", "file"])
