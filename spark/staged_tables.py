@@ -1,6 +1,6 @@
 """Stages rows for a table of another format, in the table's own location (semantics C4; decision 0056).
 
-Order: Spark writes the data files below the driver's own folder, then one Spark job lists them with their rows, and the
+Order: Spark writes the data files below the driver's own folder, then the driver lists them with their rows, and the
 acknowledgement holds that manifest in a committable, or names its file if it is long. Nothing reads any of it before
 the job's sink commits the table. A crash before the acknowledgement leaves files that the sink deletes with the epoch's
 commit.
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import reduce
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.attempt import Handover
@@ -27,7 +27,6 @@ from ..checkpoint.documents.staged_tables import (
     PREFIX,
     Manifest,
     Mode,
-    SortedBy,
     StagedFile,
     StagedRows,
     TableDescription,
@@ -40,34 +39,25 @@ from .execution.failure_kinds import condition_of
 from .execution.fence import Fence, stopping
 from .execution.transport import is_remote
 from .input import inputs
-from .output import committer
 from .output.background import BeforeSnapshot
 from .output.updates import names_of
 from .output.writer import Writer
 from .staged_columns import checked, checked_keys, to_create
-from .stored import growing_table
+from .staged_files import reader, spark_url, write, write_parquet
 from .stored.key_groups import quoted
-from .stored.outputs import KEEP_ALL
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
     from .acknowledging import Committables
 
 log = logging.getLogger("airflow_cairn")
 
-_LONGEST = 1024
-"""Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
 _UPSERT_BYTES = 128 << 20
 """Most bytes of Parquet of one upsert: the task that commits it may hold the rows in memory."""
-_MICROSECONDS = 86_400_000_000, 3_600_000_000
-"""Of a day and of an hour."""
 _SHARE = 0.2
 """Of the room for committables: where a manifest would fill more of it, it is a file."""
-_MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of rows whose partition value is null."""
 
 
 def described(files: JobFiles, handover: Handover, name: str) -> TableDescription:
@@ -160,8 +150,8 @@ class StagedTables:
         spark = one.sparkSession
         self._written[name] = spark, folder
         with self.writer.waiting(), stopping(self.fence, spark, f"{self.run} {name} watched"):
-            files = () if rows is None else _write(spark, table, mode, rows, f"{folder}/{DATA}")
-            deleted = () if keys is None else _write(spark, table, mode, keys, f"{folder}/{DELETES}")
+            files = () if rows is None else write(spark, table, mode, rows, f"{folder}/{DATA}")
+            deleted = () if keys is None else write(spark, table, mode, keys, f"{folder}/{DELETES}")
             if mode is Mode.UPSERT:
                 _check_upsert(spark, table, folder, key, files, deleted)
             by, units = table.partition_by, table.partition_units
@@ -175,7 +165,7 @@ class StagedTables:
                 committable = staged_tables.encode(staged)
                 # Not as a parameter of SQL: the parser of Delta's extension loses it (4.4.0 on Spark 4.1).
                 of_manifest = spark.range(0, 1, 1, 1).select(functions.lit(text).alias("manifest"))
-                _write_parquet(of_manifest, f"{folder}/{MANIFEST}", {"compression": "snappy"})
+                write_parquet(of_manifest, f"{folder}/{MANIFEST}", {"compression": "snappy"})
         self.committables.add(f"{PREFIX}{name}", committable)
 
     def read(self, name: str, table: TableDescription) -> DataFrame:
@@ -201,7 +191,7 @@ class StagedTables:
         for each in schema.fields:
             each.nullable = True
         with _naming_what_is_gone(table, "the list of files"):
-            files = _reader(self.spark, _LISTED).parquet(_spark_url(table.read)).collect()
+            files = reader(self.spark, _LISTED).parquet(spark_url(table.read)).collect()
         if staged_tables.digest_of_list((each["path"], each["given"]) for each in files) != table.read_sha256:
             raise DamagedError(
                 f"the list of the files of {table.name} was altered after the trigger. {_PUT_BACK}",
@@ -212,9 +202,9 @@ class StagedTables:
         if not files:
             return self.spark.createDataFrame([], schema)
         # A path with these characters would be a pattern.
-        paths = [re.sub(r"([{}\[\]*?\\])", r"\\\1", _spark_url(each["path"])) for each in files]
+        paths = [re.sub(r"([{}\[\]*?\\])", r"\\\1", spark_url(each["path"])) for each in files]
         with _naming_what_is_gone(table, "a file"):
-            rows = _reader(self.spark, schema).parquet(*paths)
+            rows = reader(self.spark, schema).parquet(*paths)
             rows.schema  # noqa: B018 - over Spark Connect the files are looked for now
         given = {column for each in files for column in each["given"]}
         return _with_given(rows, files, schema, given) if given else rows
@@ -228,7 +218,7 @@ class StagedTables:
             jvm: Any = spark._jvm
             jsc: Any = spark._jsc
             try:
-                path = jvm.org.apache.hadoop.fs.Path(_spark_url(folder))
+                path = jvm.org.apache.hadoop.fs.Path(spark_url(folder))
                 path.getFileSystem(jsc.hadoopConfiguration()).delete(path, True)
             except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
                 log.info("Not deleted: %s (%s). It goes when the epoch completes.", folder, problem)
@@ -362,10 +352,10 @@ def _check_upsert(
         )
     wanted = StructType.fromJson(table.columns)
     schema = StructType([wanted[each] for each in key])
-    folders = [_spark_url(f"{folder}/{each}") for each, found in ((DATA, files), (DELETES, deletes)) if found]
+    folders = [spark_url(f"{folder}/{each}") for each, found in ((DATA, files), (DELETES, deletes)) if found]
     if not folders:
         return
-    read = [_reader(spark, schema).parquet(each).select(*map(quoted, key)) for each in folders]
+    read = [reader(spark, schema).parquet(each).select(*map(quoted, key)) for each in folders]
     keys = reduce(DataFrame.union, read)
     twice = keys.groupBy(*map(quoted, key)).count().where("count > 1").drop("count").limit(3).collect()
     if table.upsert_terms and len(key) > 1:
@@ -404,11 +394,6 @@ def _naming_what_is_gone(table: TableDescription, what: str) -> Iterator[None]:
         ) from error
 
 
-def _reader(spark: SparkSession, schema: StructType | str) -> DataFrameReader:
-    """Give a reader of Parquet that loses and shifts nothing, whatever the session's settings say."""
-    return spark.read.options(**_READ_OPTIONS).schema(schema)
-
-
 def _with_given(rows: DataFrame, files: Sequence[Row], schema: StructType, given: Collection[str]) -> DataFrame:
     """Put in the values that the list of files gives instead of the files."""
     from pyspark.sql import functions as f
@@ -439,97 +424,7 @@ def _with_given(rows: DataFrame, files: Sequence[Row], schema: StructType, given
 _LISTED = "path STRING, given MAP<STRING, STRING>"
 _SCHEME = "^(?:[A-Za-z0-9]+:)?/+"
 _SCHEME_AND_SERVER = "^(?:[A-Za-z0-9]+:)?(?://[^/]*)?/+"
-_READ_OPTIONS = {**KEEP_ALL, "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 _PUT_BACK = (
     "Put it back, or rewind the job by a checkpoint: `cairn rewind` lists the epochs that then read the table anew, "
     "and what they have committed and would append again"
 )
-
-
-def _write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFrame, url: str) -> tuple[StagedFile, ...]:
-    by: tuple[str, ...] = table.partition_by
-    become_the_tables = mode is not Mode.UPSERT or (table.partitions_in_files and not url.endswith(f"/{DELETES}"))
-    if not become_the_tables:
-        by = ()
-    if by and table.partitions_in_files:
-        df = df.select(*(_short(each) if each.name in by else quoted(each.name) for each in df.schema))
-        told_by = _partition_values(df, table)
-        df, by = growing_table.told_apart(df.repartition(*told_by), told_by), (growing_table.COLUMN,)
-    elif by:
-        df = df.repartition(*(quoted(each) for each in by))
-    if table.sorted_by and become_the_tables:
-        df = df.sortWithinPartitions(*by, *map(_sorted, table.sorted_by))
-    _write_parquet(df, url, {"compression": table.compression, **table.write_options}, by)
-    # Of the files only the footers are read. A file without rows does not appear, and is no part of the table.
-    found = _reader(spark, "cairn_none INT").parquet(_spark_url(url))
-    listed = found.groupBy("_metadata.file_path", "_metadata.file_size").count().collect()
-    files = []
-    own = "/".join(url.rsplit("/", 2)[1:])
-    for row in sorted(listed, key=lambda each: str(each["file_path"])):
-        path = unquote(row["file_path"]).partition(f"{own}/")[2]
-        values = _values_in(path) if by and not table.partitions_in_files else {}
-        files.append(StagedFile(path, row["file_size"], row["count"], values))
-    return tuple(files)
-
-
-def _partition_values(df: DataFrame, table: TableDescription) -> list[Column]:
-    """Give as texts what tells partitions apart."""
-    units = table.partition_units or ("",) * len(table.partition_by)
-    plain = growing_table.texts(table.partition_by)
-    of_time = zip(plain, table.partition_by, units, strict=True)
-    return [_unit(df.schema[name], unit) if unit else text for text, name, unit in of_time]
-
-
-def _unit(column: StructField, unit: str) -> Column:
-    """Give the year, month, day or hour of a moment as a text: in UTC, whatever the session's time zone."""
-    from pyspark.sql import functions as f
-
-    value = f.col(quoted(column.name))
-    if column.dataType.typeName() == "timestamp":
-        # Without a division: its result is a float, which is less exact than a moment.
-        days, hours = (f.unix_micros(value) - f.pmod(f.unix_micros(value), f.lit(each)) for each in _MICROSECONDS)
-        day, hour = f.date_from_unix_date(f.round(days / _MICROSECONDS[0]).cast("int")), hours.cast("string")
-    else:
-        day, hour = value.cast("date"), f.concat(value.cast("date").cast("string"), f.lit(" "), f.hour(value))
-    return hour if unit == "hour" else (day if unit == "day" else f.trunc(day, unit)).cast("string")
-
-
-def _sorted(by: SortedBy) -> Column:
-    from pyspark.sql import functions
-
-    column = functions.col(quoted(by.column))
-    if by.descending:
-        return column.desc_nulls_last() if by.nulls_last else column.desc_nulls_first()
-    return column.asc_nulls_last() if by.nulls_last else column.asc_nulls_first()
-
-
-def _short(column: StructField) -> Column:
-    """Give a partition column that fails the write at a long text: no footer bounds it, and the format asks there."""
-    from pyspark.sql import functions
-
-    value = functions.col(quoted(column.name))
-    if column.dataType.typeName() != "string":
-        return value
-    text = f"a value of the partition column {column.name!r} has more than {_LONGEST} bytes"
-    failing = functions.raise_error(functions.lit(text)).cast("string")
-    return functions.when(functions.octet_length(value) > _LONGEST, failing).otherwise(value).alias(column.name)
-
-
-def _write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by: Sequence[str] = ()) -> None:
-    url = _spark_url(folder)
-    spark = df.sparkSession
-    with committer.CommitterSettings(spark, committer.choose(spark, url)).write() as options:
-        writer = df.write.mode("error").options(**of_parquet).options(**options)
-        # No `_SUCCESS`: no reader looks for it here, and the sink would have to delete it.
-        writer.option(_MARK_SUCCESS, "false").partitionBy(*by).parquet(url)
-
-
-def _values_in(path: str) -> dict[str, str | None]:
-    """Read partition values from the folders that Spark names after them."""
-    named = (folder.partition("=") for folder in path.split("/")[:-1])
-    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in named}
-
-
-def _spark_url(url: str) -> str:
-    """Give a table's URL as Spark knows it: S3 by the scheme s3a alone."""
-    return re.sub(r"\As3n?:", "s3a:", url)

@@ -36,7 +36,7 @@ from pyiceberg.types import (
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.staged_tables import Format, digest_of_list
 from airflow_cairn.checkpoint.errors import DamagedError, InvalidStateError
-from airflow_cairn.spark import staged_tables
+from airflow_cairn.spark import staged_files, staged_tables
 from airflow_cairn.spark.staged_tables import EpochTable
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.postgres import NEW_TYPES
@@ -74,7 +74,8 @@ ICEBERG = Schema(
     NestedField(9, "tags", ListType(10, StringType(), element_required=False)),
     NestedField(11, "where", StructType(NestedField(12, "x", DoubleType()))),
 )
-REGIONS = ("eu", "a/b c=d%", "", None, "ümlaut 'x'")
+REGIONS = ("eu", "a/b c=d%", "", None, "ümlaut 'x'._COPYING_")
+"""Spark's own listing passes over a folder with the name of the last one."""
 
 
 class Lake:
@@ -302,6 +303,22 @@ def test_spans_of_time_and_the_order_of_rows(spark: SparkSession, lake: Lake) ->
             assert ids_of_file == sorted(ids_of_file, reverse=True)
             assert file.metadata.row_group(0).column(0).compression == "GZIP"
             assert 1 << 16 < each["file_size_in_bytes"] < 1 << 17, "the Bloom filter"
+
+
+def test_a_client_without_a_file_system_has_a_job_list_the_files(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over Spark Connect. What the job would pass over is refused where it is written."""
+    monkeypatch.setattr(staged_files, "is_remote", lambda _: True)
+    lake.trigger("a")
+    why = "a value of the partition column 'region' ends with ._COPYING_"
+    with pytest.raises(Exception, match=why), lake.pipeline.epoch("a") as epoch:
+        epoch.table("events").append(orders(spark, 0))
+    with lake.pipeline.epoch("a") as epoch:
+        for name in ("orders", "events"):
+            epoch.table(name).append(orders(spark, 0, 4))
+    lake.complete("a")
+    assert lake.ids() == ([*range(4)], [*range(4)])
 
 
 def test_rows_take_the_place_of_others(

@@ -1,0 +1,184 @@
+"""Writes the files of rows that are staged for a table of another format, and lists them.
+
+Spark writes them, and the driver reads their footers. A client of Spark Connect has no file system, so there a Spark
+job looks instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ..checkpoint.documents.staged_tables import DELETES, Mode, SortedBy, StagedFile, TableDescription
+from .execution.transport import is_remote
+from .output import committer
+from .stored import growing_table
+from .stored.key_groups import quoted
+from .stored.outputs import KEEP_ALL
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+_LONGEST = 1024
+"""Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
+_MICROSECONDS = 86_400_000_000, 3_600_000_000
+"""Of a day and of an hour."""
+_AT_ONCE = 16
+"""Footers read at once."""
+_MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of rows whose partition value is null."""
+_PASSED_OVER = "._COPYING_"
+_READ_OPTIONS = {**KEEP_ALL, "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+
+
+def reader(spark: SparkSession, schema: StructType | str) -> DataFrameReader:
+    """Give a reader of Parquet that loses and shifts nothing, whatever the session's settings say."""
+    return spark.read.options(**_READ_OPTIONS).schema(schema)
+
+
+def write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFrame, url: str) -> tuple[StagedFile, ...]:
+    """Write rows to a folder that does not exist, and list the files."""
+    by: tuple[str, ...] = table.partition_by
+    become_the_tables = mode is not Mode.UPSERT or (table.partitions_in_files and not url.endswith(f"/{DELETES}"))
+    if not become_the_tables:
+        by = ()
+    if by and table.partitions_in_files:
+        df = df.select(*(_short(each) if each.name in by else quoted(each.name) for each in df.schema))
+        told_by = _partition_values(df, table)
+        df, by = growing_table.told_apart(df.repartition(*told_by), told_by), (growing_table.COLUMN,)
+    elif by:
+        df = df.repartition(*(quoted(each) for each in by))
+        if is_remote(df.sparkSession):
+            df = df.select(*(_listable(each) if each.name in by else quoted(each.name) for each in df.schema))
+    if table.sorted_by and become_the_tables:
+        df = df.sortWithinPartitions(*by, *map(_sorted, table.sorted_by))
+    write_parquet(df, url, {"compression": table.compression, **table.write_options}, by)
+    # A file without rows is no part of the table.
+    files = [
+        StagedFile(path, size, rows, _values_in(path) if by and not table.partitions_in_files else {})
+        for path, size, rows in sorted(_listed(spark, spark_url(url)))
+        if rows
+    ]
+    return tuple(files)
+
+
+def _listed(spark: SparkSession, url: str) -> list[tuple[str, int, int]]:
+    """Give path, size and rows of each Parquet file of a folder that was just written, by the files' footers."""
+    own = "/".join(url.rsplit("/", 2)[1:])
+    if is_remote(spark):
+        # The client has no file system. The job looks at the path for each row: a fifth of the time of the write.
+        found = reader(spark, "cairn_none INT").parquet(url)
+        counted = found.groupBy("_metadata.file_path", "_metadata.file_size").count().collect()
+        return [(_below(own, unquote(path)), size, rows) for path, size, rows in counted]
+    session: Any = spark._jsparkSession
+    jvm: Any = spark._jvm
+    conf = session.sessionState().newHadoopConf()
+    of_parquet = jvm.org.apache.parquet.hadoop
+    as_input, open_file = of_parquet.util.HadoopInputFile.fromStatus, of_parquet.ParquetFileReader.open
+
+    def look(status: Any) -> tuple[str, int, int]:
+        footer = open_file(as_input(status, conf))
+        try:
+            rows = footer.getRecordCount()
+        finally:
+            footer.close()
+        return _below(own, status.getPath().toString()), status.getLen(), rows
+
+    with ThreadPoolExecutor(_AT_ONCE, "cairn-footers") as pool:
+        return list(pool.map(look, _statuses(jvm.org.apache.hadoop.fs.Path(url), conf, own)))
+
+
+def _statuses(folder: Any, conf: Any, own: str) -> Iterator[Any]:
+    """Yield Hadoop's statuses of the files below a folder, without those of tasks that have not committed."""
+    found = folder.getFileSystem(conf).listFiles(folder, True)
+    while found.hasNext():
+        status = found.next()
+        names = _below(own, status.getPath().toString()).split("/")
+        if not any(each.startswith(("_", ".")) and "=" not in each for each in names):
+            yield status
+
+
+def _below(own: str, path: str) -> str:
+    return path.partition(f"{own}/")[2]
+
+
+def _partition_values(df: DataFrame, table: TableDescription) -> list[Column]:
+    """Give as texts what tells partitions apart."""
+    units = table.partition_units or ("",) * len(table.partition_by)
+    plain = growing_table.texts(table.partition_by)
+    of_time = zip(plain, table.partition_by, units, strict=True)
+    return [_unit(df.schema[name], unit) if unit else text for text, name, unit in of_time]
+
+
+def _unit(column: StructField, unit: str) -> Column:
+    """Give the year, month, day or hour of a moment as a text: in UTC, whatever the session's time zone."""
+    from pyspark.sql import functions as f
+
+    value = f.col(quoted(column.name))
+    if column.dataType.typeName() == "timestamp":
+        # Without a division: its result is a float, which is less exact than a moment.
+        days, hours = (f.unix_micros(value) - f.pmod(f.unix_micros(value), f.lit(each)) for each in _MICROSECONDS)
+        day, hour = f.date_from_unix_date(f.round(days / _MICROSECONDS[0]).cast("int")), hours.cast("string")
+    else:
+        day, hour = value.cast("date"), f.concat(value.cast("date").cast("string"), f.lit(" "), f.hour(value))
+    return hour if unit == "hour" else (day if unit == "day" else f.trunc(day, unit)).cast("string")
+
+
+def _sorted(by: SortedBy) -> Column:
+    from pyspark.sql import functions
+
+    column = functions.col(quoted(by.column))
+    if by.descending:
+        return column.desc_nulls_last() if by.nulls_last else column.desc_nulls_first()
+    return column.asc_nulls_last() if by.nulls_last else column.asc_nulls_first()
+
+
+def _short(column: StructField) -> Column:
+    """Give a partition column that fails the write at a long text: no footer bounds it, and the format asks there."""
+    from pyspark.sql import functions
+
+    too_long = functions.octet_length(quoted(column.name)) > _LONGEST
+    return _without(column, too_long, f"has more than {_LONGEST} bytes")
+
+
+def _listable(column: StructField) -> Column:
+    """Give a partition column that fails the write at a text which would name a folder that Spark passes over."""
+    from pyspark.sql import functions
+
+    return _without(column, functions.col(quoted(column.name)).endswith(_PASSED_OVER), f"ends with {_PASSED_OVER}")
+
+
+def _without(column: StructField, wrong: Column, why: str) -> Column:
+    from pyspark.sql import functions
+
+    value = functions.col(quoted(column.name))
+    if column.dataType.typeName() != "string":
+        return value
+    failing = functions.raise_error(functions.lit(f"a value of the partition column {column.name!r} {why}"))
+    return functions.when(wrong, failing.cast("string")).otherwise(value).alias(column.name)
+
+
+def write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by: Sequence[str] = ()) -> None:
+    """Write a DataFrame to a folder that does not exist, by an output committer whose files are whole or not there."""
+    url = spark_url(folder)
+    spark = df.sparkSession
+    with committer.CommitterSettings(spark, committer.choose(spark, url)).write() as options:
+        writer = df.write.mode("error").options(**of_parquet).options(**options)
+        # No `_SUCCESS`: no reader looks for it here, and the sink would have to delete it.
+        writer.option(_MARK_SUCCESS, "false").partitionBy(*by).parquet(url)
+
+
+def _values_in(path: str) -> dict[str, str | None]:
+    """Read partition values from the folders that Spark names after them."""
+    named = (folder.partition("=") for folder in path.split("/")[:-1])
+    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in named}
+
+
+def spark_url(url: str) -> str:
+    """Give a table's URL as Spark knows it: S3 by the scheme s3a alone."""
+    return re.sub(r"\As3n?:", "s3a:", url)
