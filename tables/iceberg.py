@@ -30,23 +30,13 @@ from .contract import (
     refused,
     unreadable,
 )
-from .iceberg_columns import Row, column_of, in_partitions, matching
+from .iceberg_columns import Row, column_of, in_partitions, matching, write_options
 from .staged_files import FooterAlone, StagedFiles
 
 PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
 """Of a column by whose values a table is partitioned."""
 UNITS = ("year", "month", "day", "hour")
 """Transforms of a date or a moment that keep its order, so that a footer's bounds give a file's partition."""
-_PARQUET_OPTIONS = {
-    "row-group-size-bytes": "parquet.block.size",
-    "page-size-bytes": "parquet.page.size",
-    "page-row-limit": "parquet.page.row.count.limit",
-    "dict-size-bytes": "parquet.dictionary.page.size",
-    "bloom-filter-max-bytes": "parquet.bloom.filter.max.bytes",
-    "bloom-filter-enabled.column.": "parquet.bloom.filter.enabled#",
-    "bloom-filter-fpp.column.": "parquet.bloom.filter.fpp#",
-}
-"""The writer's options by the names of the table's properties after `write.parquet.`; or the beginnings of both."""
 UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
 _RETENTION = {"max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep"}
 PREFIX = "cairn."
@@ -113,7 +103,7 @@ class OpenIceberg:
             by,
             partition_units=units if any(units) else (),
             compression=self._table.properties.get("write.parquet.compression-codec", "zstd"),
-            write_options=_write_options(self._table.properties),
+            write_options=write_options(self._table.properties),
             sorted_by=tuple(self._sorted_by()),
             version=str(snapshot.snapshot_id) if snapshot else "",
             refused=why,
@@ -503,20 +493,6 @@ def _before(snapshot: Any) -> int | None:
 def _named(snapshot: Any) -> str:
     about = snapshot.summary
     return f"snapshot {snapshot.snapshot_id}, {about.operation.value if about else 'of an unknown kind'}"
-
-
-def _write_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give what a table's properties say of its Parquet files as options of Spark's writer."""
-    found = {}
-    for name, value in properties.items():
-        own = name.removeprefix("write.parquet.")
-        for theirs, option in _PARQUET_OPTIONS.items() if own != name else ():
-            if own == theirs or (theirs.endswith(".") and own.startswith(theirs)):
-                found[option + own.removeprefix(theirs)] = value
-    level = properties.get("write.parquet.compression-level")
-    if level and properties.get("write.parquet.compression-codec", "zstd") == "zstd":
-        found["parquet.compression.codec.zstd.level"] = level
-    return found
 
 
 def _human(transform: Any, kind: Any, value: Any) -> str | None:

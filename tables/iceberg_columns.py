@@ -1,4 +1,4 @@
-"""Iceberg's columns: their types for Spark and back, and predicates of their values."""
+"""Iceberg's columns: their types for Spark and back, predicates of their values, and how files are to hold them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ SPARK = {
     "binary": "binary",
 }
 """Spark's name of a type by Iceberg's."""
+
+_PARQUET_OPTIONS = {
+    "row-group-size-bytes": "parquet.block.size",
+    "page-size-bytes": "parquet.page.size",
+    "page-row-limit": "parquet.page.row.count.limit",
+    "dict-size-bytes": "parquet.dictionary.page.size",
+    "bloom-filter-max-bytes": "parquet.bloom.filter.max.bytes",
+    "bloom-filter-enabled.column.": "parquet.bloom.filter.enabled#",
+    "bloom-filter-fpp.column.": "parquet.bloom.filter.fpp#",
+}
+"""The writer's options by the names of the table's properties after `write.parquet.`; or the beginnings of both."""
 
 Row = tuple[Any, ...]
 
@@ -173,3 +184,17 @@ def _in(column: str, values: Collection[Any]) -> Any:
         bounds = terms.GreaterThanOrEqual(column, min(known)), terms.LessThanOrEqual(column, max(known))
         found = terms.And(found, *bounds)
     return found if len(known) == len(values) else terms.Or(found, terms.IsNull(column))
+
+
+def write_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Give what a table's properties say of its Parquet files as options of Spark's writer."""
+    found = {}
+    for name, value in properties.items():
+        own = name.removeprefix("write.parquet.")
+        for theirs, option in _PARQUET_OPTIONS.items() if own != name else ():
+            if own == theirs or (theirs.endswith(".") and own.startswith(theirs)):
+                found[option + own.removeprefix(theirs)] = value
+    level = properties.get("write.parquet.compression-level")
+    if level and properties.get("write.parquet.compression-codec", "zstd") == "zstd":
+        found["parquet.compression.codec.zstd.level"] = level
+    return found

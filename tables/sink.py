@@ -449,10 +449,8 @@ def misfit(manifest: Manifest, now: TableDescription) -> str | None:
         if kind != there[name] and (kind, there[name]) not in _WIDER:
             return f"the column {name} was {kind}, and is now {there[name]}"
     whole = {each["name"] for each in manifest.columns["fields"] if not each["nullable"]}
-    for each in now.columns["fields"]:
-        if not each["nullable"] and each["name"] not in whole:
-            return f"the {'' if each['name'] in staged else 'new '}column {each['name']} takes no null"
-    return None
+    required = (each["name"] for each in now.columns["fields"] if not each["nullable"])
+    return next((f"the column {name} takes no null" for name in required if name not in whole), None)
 
 
 def described_at(checkpoint: int, state: Json | bytes | None) -> TableDescription | None:
