@@ -22,7 +22,6 @@ from airflow_cairn.checkpoint.views.details import CheckpointDetails, details
 from airflow_cairn.cli.main import main
 from airflow_cairn.hooks import storage
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
-from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import ObjectStore, clock, open_store
 from airflow_cairn.storage.s3.requests import Refused, explain
 from tests.protocol.advice.airflow import GIVEN_UP, Airflow, Run
@@ -94,23 +93,6 @@ class Scene:
             return self.airflow.start(run_id, Facts(run_id=run_id))
         begin = datetime(2026, 1, day, tzinfo=UTC)
         return self.airflow.start(run_id, Facts(begin, begin + days * DAY, run_id=run_id))
-
-    def fails(self, stage: str, why: str = "ValueError: no such column") -> None:
-        """Let a stage's driver fail from now on, until the cause is mended."""
-
-        def drive(_answer: Submit) -> None:
-            raise StageFailedError(f"stage {stage} failed: {why}")
-
-        self.drives[stage] = drive
-
-    def declines(self, stage: str, why: str = "ValueError: no such column") -> None:
-        """As `fails`, where the driver says why it fails."""
-
-        def drive(answer: Submit) -> None:
-            self.job.decline(answer.handover, why)
-            raise StageFailedError(f"stage {stage} failed: {why}")
-
-        self.drives[stage] = drive
 
     def _write(self) -> DAG:
         options = {"storage": self.job.storage, **self.options}

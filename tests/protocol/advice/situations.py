@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,87 +32,161 @@ from tests.support.shut_down import shut_down
 from tests.support.world.parties import Ids
 
 TWO = CheckpointConfig(max_concurrent_checkpoints=2)
+NO_COLUMN = "ValueError: no such column"
+NO_FILE = "FileNotFoundError: no such file"
+
+Play = Callable[[Scene], Run]
+Drive = Callable[[Scene, Submit], object]
+"""What a stage's driver does until the cause is mended."""
 
 
-def a_stage_fails(scene: Scene) -> Run:
-    scene.open()
-    scene.fails("b")
-    return scene.start("r1")
+def playing(
+    *,
+    a: Drive | None = None,
+    b: Drive | None = None,
+    slow: bool = False,
+    healed: tuple[str, ...] = (),
+    stages: tuple[str, ...] = ("a", "b"),
+    retries: int = 0,
+    **options: object,
+) -> Play:
+    """Give what starts the run r1.
+
+    Args:
+        a: what the first stage's driver does; by default it acknowledges.
+        b: what the second one's does.
+        slow: no mend makes their time shorter.
+        healed: runs that have completed before.
+        stages: those of the DAG.
+        retries: of each stage.
+        options: of the group.
+    """
+
+    def play(scene: Scene) -> Run:
+        scene.stages, scene.stage_options = [*stages], {"retries": retries}
+        scene.options |= options
+        scene.open()
+        for run_id in healed:
+            assert scene.healed(scene.start(run_id))
+        drives = scene.slow if slow else scene.drives
+        drives |= {stage: partial(drive, scene) for stage, drive in (("a", a), ("b", b)) if drive is not None}
+        return scene.start("r1")
+
+    return play
 
 
-def the_first_stage_fails(scene: Scene) -> Run:
-    scene.open()
-    scene.fails("a")
-    return scene.start("r1")
+# What drivers do.
 
 
-def a_stage_declines(scene: Scene) -> Run:
-    scene.open()
-    scene.declines("b")
-    return scene.start("r1")
+def fails(why: str = NO_COLUMN, after: Drive = lambda scene, answer: None) -> Drive:
+    def drive(scene: Scene, answer: Submit) -> None:
+        after(scene, answer)
+        raise StageFailedError(f"stage {answer.handover.stage} failed: {why}")
+
+    return drive
 
 
-def a_stage_is_killed(scene: Scene) -> Run:
-    def drive(_answer: Submit) -> None:
+def declines(why: str = NO_COLUMN) -> Drive:
+    return fails(why, lambda scene, answer: scene.job.decline(answer.handover, why))
+
+
+def declines_for(reason: Reason) -> Drive:
+    """Another process, the task that waits beside the stages, sees the decline before the stage's task has ended."""
+
+    def decline(scene: Scene, answer: Submit) -> None:
+        scene.job.decline(answer.handover, NO_COLUMN, reason)
+        scene.job.coordinator.go_on(answer.handover.epoch)
+
+    return fails(after=decline)
+
+
+def is_killed(scene: Scene, answer: Submit) -> None:
+    raise Killed
+
+
+def cannot_be_cured(scene: Scene, answer: Submit) -> None:
+    raise StageNotRetryableError("stage b failed: the application b.py does not exist on this worker")
+
+
+def needs_seven_hours(scene: Scene, answer: Submit) -> None:
+    """Only a longer timeout helps."""
+    scene.clock.advance(timedelta(hours=7))
+    if any(each.expires_at_ms <= scene.clock() for each in scene.job.coordinator.head().pending):
         raise Killed
-
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
+    scene.airflow.acknowledge(answer)
 
 
-def retries_are_used_up(scene: Scene) -> Run:
-    scene.stage_options = {"retries": 2}
-    scene.open()
-    scene.declines("b")
-    return scene.start("r1")
+def pauses_the_runs(scene: Scene, answer: Submit) -> None:
+    scene.airflow.acknowledge(answer)
+    scene.airflow.paused = True
 
 
-def restarts_are_used_up(scene: Scene) -> Run:
-    scene.options |= {"config": CheckpointConfig(restart_strategy=FixedDelayRestart(1, timedelta(0)))}
-    scene.open()
-    scene.declines("b")
-    return scene.start("r1")
+def deletes_the_handover(scene: Scene, answer: Submit) -> None:
+    for each in _files(scene, "/a/"):
+        if "handover" in each.name:
+            each.unlink()
 
 
-def no_retry_cures_a_stage(scene: Scene) -> Run:
-    def drive(_answer: Submit) -> None:
-        raise StageNotRetryableError("stage b failed: the application b.py does not exist on this worker")
-
-    scene.stage_options = {"retries": 2}
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
+def removes_a_stage(scene: Scene, answer: Submit) -> None:
+    _remove_b(scene)
+    scene.airflow.acknowledge(answer)
 
 
-def the_checkpoint_expires(scene: Scene) -> Run:
-    return _slow(scene, "b")
+def shuts_the_job_down(scene: Scene, answer: Submit) -> None:
+    shut_down(scene.job.coordinator)
+    scene.drives.clear()
 
 
-def the_first_stage_makes_the_checkpoint_expire(scene: Scene) -> Run:
-    return _slow(scene, "a")
+def rewinds_the_job(scene: Scene, answer: Submit) -> None:
+    (first, *_) = scene.job.coordinator.head().completed
+    line = ["rewind", "flights", "--to", str(first.id), "--abort-pending", "--yes", "--storage", scene.job.storage]
+    assert main(line) == 0
+    scene.drives.clear()
 
 
-def _slow(scene: Scene, stage: str) -> Run:
-    """Let a stage need seven hours: only a longer timeout helps."""
+def deletes_the_acknowledgement(scene: Scene, answer: Submit) -> None:
+    for each in _files(scene, "/acks/a/"):
+        each.unlink()
 
-    def drive(answer: Submit) -> None:
-        scene.clock.advance(timedelta(hours=7))
-        if any(each.expires_at_ms <= scene.clock() for each in scene.job.coordinator.head().pending):
-            raise Killed
-        scene.airflow.acknowledge(answer)
 
-    scene.open()
-    scene.slow[stage] = drive
-    return scene.start("r1")
+def acknowledges_after_deleting_another(scene: Scene, answer: Submit) -> None:
+    deletes_the_acknowledgement(scene, answer)
+    scene.drives.clear()
+    scene.airflow.acknowledge(answer)
+
+
+def acknowledges_after_breaking_another(scene: Scene, answer: Submit) -> None:
+    for each in _files(scene, "/acks/a/"):
+        each.write_text("{")
+    scene.drives.clear()
+    scene.airflow.acknowledge(answer)
+
+
+def has_the_store_refuse(scene: Scene, answer: Submit) -> None:
+    scene.refuses = lambda _verb, _key: True
+
+
+def _files(scene: Scene, part: str) -> Iterator[Path]:
+    return (each for each in scene.job.folder.rglob("*") if each.is_file() and part in str(each))
+
+
+def _remove_b(scene: Scene) -> None:
+    scene.had, scene.stages = ("a", "b", "c"), ["a", "c"]
+    scene.airflow.parse()
+
+
+# What needs more than a driver.
+
+a_stage_fails = playing(b=fails())
+restarts_are_used_up = playing(
+    b=declines(), config=CheckpointConfig(restart_strategy=FixedDelayRestart(1, timedelta(0)))
+)
+a_region_is_left_out = playing(b=fails(), config=CheckpointConfig(regional=RegionalCheckpoints(0.6, 1)))
 
 
 def another_run_completes_after_it_failed(scene: Scene) -> Run:
     """A2: what its attempt stood on is the newest checkpoint no more."""
-    scene.options |= {"config": TWO}
-    scene.open()
-    scene.fails("b")
-    failed = scene.start("r1")
+    failed = playing(b=fails(), config=TWO)(scene)
     scene.drives.clear()
     assert scene.healed(scene.start("r2"))
     return failed
@@ -128,19 +203,19 @@ def its_record_is_deleted(scene: Scene) -> Run:
 
 def many_runs_complete_after_it_failed(scene: Scene) -> Run:
     """Nothing is kept of it, but what it reads."""
-    failed = a_stage_fails(scene)
-    scene.drives.clear()
-    for number in range(MAX_UNFINISHED + 2):
-        assert scene.healed(scene.start(f"later-{number}"))
-    return failed
+    return _followed_by(scene, MAX_UNFINISHED + 2)
 
 
 def its_history_is_forgotten(scene: Scene) -> Run:
     for module in (head, history):
         scene.patch.setattr(module, "MAX_HISTORY", MAX_UNFINISHED + 4)  # and not a hundred runs
+    return _followed_by(scene, head.MAX_HISTORY + 2)
+
+
+def _followed_by(scene: Scene, runs: int) -> Run:
     failed = a_stage_fails(scene)
     scene.drives.clear()
-    for number in range(head.MAX_HISTORY + 2):
+    for number in range(runs):
         assert scene.healed(scene.start(f"later-{number}"))
     return failed
 
@@ -149,7 +224,7 @@ def another_run_has_read_its_day(scene: Scene) -> Run:
     """A3."""
     scene.options = {"reads_window": True}
     scene.open()
-    scene.fails("b")
+    scene.drives["b"] = partial(fails(), scene)
     failed = scene.start("r1", day=1)
     scene.drives.clear()
     assert scene.healed(scene.start("r2", day=1))
@@ -163,59 +238,28 @@ def another_run_has_read_some_of_its_days(scene: Scene) -> Run:
     return scene.start("r1", day=1, days=2)
 
 
+def a_day_before_it_is_unread(scene: Scene) -> Run:
+    """T12."""
+    scene.options = {"reads_window": True, "config": CheckpointConfig(on_gap="refuse")}
+    scene.open()
+    assert scene.healed(scene.start("r1", day=1))
+    return scene.start("r3", day=3)
+
+
 def a_pause_beside_another_run(scene: Scene) -> Run:
     """A4."""
-
-    def drive(answer: Submit) -> None:
-        scene.airflow.acknowledge(answer)
-        scene.airflow.paused = True
-
-    scene.options |= {"config": TWO}
-    scene.open()
-    scene.drives["a"] = drive
-    paused = scene.start("r1")
+    paused = playing(a=pauses_the_runs, config=TWO)(scene)
     scene.airflow.paused = False
-    scene.drives.clear()
-    scene.fails("b")
+    scene.drives = {"b": partial(fails(), scene)}
     scene.airflow.play(paused)
     return paused
 
 
-def its_handover_is_deleted(scene: Scene) -> Run:
-    """A6."""
-
-    def drive(_answer: Submit) -> None:
-        for each in scene.job.folder.rglob("*"):
-            if each.is_file() and "/a/" in str(each) and "handover" in each.name:
-                each.unlink()
-        raise StageFailedError("stage b failed: ValueError: no such column")
-
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
-
-
 def a_stage_is_removed(scene: Scene) -> Run:
     """A1."""
-    scene.stages = ["a", "b", "c"]
-    scene.open()
-    scene.fails("b")
-    failed = scene.start("r1")
-    scene.had, scene.stages = ("a", "b", "c"), ["a", "c"]
-    scene.airflow.parse()
+    failed = playing(b=fails(), stages=("a", "b", "c"))(scene)
+    _remove_b(scene)
     return failed
-
-
-def a_stage_is_removed_while_it_runs(scene: Scene) -> Run:
-    def drive(answer: Submit) -> None:
-        scene.had, scene.stages = ("a", "b", "c"), ["a", "c"]
-        scene.airflow.parse()
-        scene.airflow.acknowledge(answer)
-
-    scene.stages = ["a", "b", "c"]
-    scene.open()
-    scene.drives["a"] = drive
-    return scene.start("r1")
 
 
 def the_job_is_shut_down(scene: Scene) -> Run:
@@ -225,127 +269,30 @@ def the_job_is_shut_down(scene: Scene) -> Run:
     return scene.start("r1")
 
 
-def the_job_is_shut_down_while_it_runs(scene: Scene) -> Run:
-    def drive(_answer: Submit) -> None:
-        shut_down(scene.job.coordinator)
-        scene.drives.clear()
-        raise StageFailedError("stage b failed: ValueError: no such column")
-
-    scene.open()
-    assert scene.healed(scene.start("r0"))
-    scene.drives["b"] = drive
-    return scene.start("r1")
-
-
-def the_job_is_rewound_while_it_runs(scene: Scene) -> Run:
-    def drive(_answer: Submit) -> None:
-        (first, *_) = scene.job.coordinator.head().completed
-        line = ["rewind", "flights", "--to", str(first.id), "--abort-pending", "--yes", "--storage", scene.job.storage]
-        assert main(line) == 0
-        scene.drives.clear()
-        raise StageFailedError("stage b failed: ValueError: no such column")
-
-    scene.open()
-    assert scene.healed(scene.start("r-1"))
-    assert scene.healed(scene.start("r0"))
-    scene.drives["b"] = drive
-    return scene.start("r1")
-
-
-def an_acknowledgement_is_deleted(scene: Scene) -> Run:
-    def drive(answer: Submit) -> None:
-        for each in scene.job.folder.rglob("*"):
-            if each.is_file() and "/acks/a/" in str(each):
-                each.unlink()
-        scene.drives.clear()
-        scene.airflow.acknowledge(answer)
-
-    scene.options |= {"airflow_api_conn_id": None}
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
-
-
 def a_stage_is_marked(scene: Scene) -> Run:
-    def drive(_answer: Submit) -> None:
-        raise Killed
-
-    scene.options |= {"airflow_api_conn_id": None}
-    scene.open()
-    scene.drives["b"] = drive
-    run = scene.start("r1")
+    run = playing(b=is_killed, airflow_api_conn_id=None)(scene)
     for each in run.instances.values():
         each.state = "success" if each.task_id != WAIT else None
     scene.airflow.play(run)
     return run
 
 
-def _declined(scene: Scene, reason: Reason) -> Run:
-    """Another process, the task that waits beside the stages, sees the decline before the stage's task has ended."""
-
-    def drive(answer: Submit) -> None:
-        scene.job.decline(answer.handover, "ValueError: no such column", reason)
-        scene.job.coordinator.go_on(answer.handover.epoch)
-        raise StageFailedError("stage b failed: ValueError: no such column")
-
-    scene.options |= {"config": CheckpointConfig(tolerable_failed_checkpoints=0)}
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
-
-
-def too_many_checkpoints_fail(scene: Scene) -> Run:
-    """D5."""
-    return _declined(scene, Reason.CHECKPOINT_DECLINED)
-
-
-def its_state_could_not_be_written(scene: Scene) -> Run:
-    return _declined(scene, Reason.CHECKPOINT_ASYNC_EXCEPTION)
-
-
-def it_declined_at_its_end(scene: Scene) -> Run:
-    return _declined(scene, Reason.CHECKPOINT_DECLINED_TASK_CLOSING)
-
-
-def it_declined_at_the_barrier(scene: Scene) -> Run:
-    return _declined(scene, Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
-
-
-def its_acknowledgement_is_broken(scene: Scene) -> Run:
-    def drive(answer: Submit) -> None:
-        for each in scene.job.folder.rglob("*"):
-            if each.is_file() and "/acks/a/" in str(each):
-                each.write_text("{")
-        scene.drives.clear()
-        scene.airflow.acknowledge(answer)
-
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
-
-
 def an_acknowledgement_is_deleted_and_then_a_stage_fails(scene: Scene) -> Run:
     """A6: one clear of the stage has what it reads from run again too."""
-    gone: list[Path] = []
+    gone: list[Submit] = []
 
-    def drive(_answer: Submit) -> None:
-        for each in scene.job.folder.rglob("*"):
-            if not gone and each.is_file() and "/acks/a/" in str(each):
-                each.unlink()
-                gone.append(each)
-        raise StageFailedError("stage b failed: FileNotFoundError: no such file")
+    def delete_once(scene: Scene, answer: Submit) -> None:
+        if not gone:
+            deletes_the_acknowledgement(scene, answer)
+        gone.append(answer)
 
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
+    return playing(b=fails(NO_FILE, delete_once))(scene)
 
 
 def its_first_stage_is_marked(scene: Scene) -> Run:
     """A person marks it a success before it has triggered, and Cairn may clear nothing."""
-    scene.options |= {"airflow_api_conn_id": None}
-    scene.open()
     scene.airflow.paused = True
-    run = scene.start("r1")
+    run = playing(airflow_api_conn_id=None)(scene)
     run.instances["epoch.a"].state = "success"
     scene.airflow.paused = False
     scene.airflow.play(run)
@@ -360,15 +307,13 @@ def its_other_first_stage_cannot_trigger(scene: Scene) -> Run:
 def the_dag_is_paused_when_a_stage_begins(scene: Scene) -> Run:
     """S1."""
 
-    def drive(answer: Submit) -> None:
+    def pause(scene: Scene, answer: Submit) -> None:
         scene.airflow.acknowledge(answer)
         scene.job.coordinator.pause()
         scene.airflow.paused = True
         scene.drives.clear()
 
-    scene.open()
-    scene.drives["a"] = drive
-    run = scene.start("r1")
+    run = playing(a=pause)(scene)
     scene.airflow.play(run, queued=True)
     return run
 
@@ -398,42 +343,18 @@ def _fed(scene: Scene, how: str) -> Run:
     broken = [how]
     scene.options = {"source": Fed(broken)}
     scene.mend = broken.clear
-    scene.open()
-    return scene.start("r1")
-
-
-def a_source_raises(scene: Scene) -> Run:
-    return _fed(scene, "raises")
-
-
-def a_source_answers_what_cannot_be_kept(scene: Scene) -> Run:
-    return _fed(scene, "wrong")
-
-
-def a_source_refuses(scene: Scene) -> Run:
-    return _fed(scene, "refuses")
+    return playing()(scene)
 
 
 def a_source_is_gone(scene: Scene) -> Run:
     scene.options = {"source": Fed([])}
-    scene.open()
-    scene.fails("b")
-    failed = scene.start("r1")
+    failed = a_stage_fails(scene)
     scene.options = {"source": [DataInterval()]}
     scene.airflow.parse()
     scene.mend = lambda: scene.options.update(source=Fed([]))
     scene.airflow.clear(failed, scene.airflow.dag.task_ids)
     scene.airflow.play(failed)
     return failed
-
-
-def its_files_are_written_again(scene: Scene) -> Run:
-    """T11, as the driver says it."""
-    scene.open()
-    scene.declines(
-        "a", str(_changed("in", [(FixedFile("a.csv", "file:///in/a.csv", None, False), "is gone")], "since"))
-    )
-    return scene.start("r1")
 
 
 def a_master_hook_fails(scene: Scene) -> Run:
@@ -443,9 +364,7 @@ def a_master_hook_fails(scene: Scene) -> Run:
                 raise ValueError("the sequence is away")
             return super().trigger(checkpoint, timestamp_ms)
 
-    scene.options |= {"master_hooks": [Away()]}
-    scene.open()
-    return scene.start("r1")
+    return playing(master_hooks=[Away()])(scene)
 
 
 def the_storage_is_wrong(scene: Scene) -> Run:
@@ -453,8 +372,7 @@ def the_storage_is_wrong(scene: Scene) -> Run:
     place = scene.job.folder / "flights"
     place.write_text("no folder")
     scene.mend = place.unlink
-    scene.open()
-    return scene.start("r1")
+    return playing()(scene)
 
 
 def every_checkpoint_is_damaged(scene: Scene) -> Run:
@@ -469,46 +387,20 @@ def every_checkpoint_is_damaged(scene: Scene) -> Run:
 
 
 def its_savepoint_is_missing(scene: Scene) -> Run:
-    scene.options |= {"restore_from": f"file://{scene.job.folder}-kept/none"}
     scene.mend = lambda: scene.options.pop("restore_from")
-    scene.open()
-    return scene.start("r1")
-
-
-def _day_one_then_three(scene: Scene) -> Run:
-    scene.options = {"reads_window": True, "config": CheckpointConfig(on_gap="refuse")}
-    scene.open()
-    assert scene.healed(scene.start("r1", day=1))
-    return scene.start("r3", day=3)
-
-
-def a_day_before_it_is_unread(scene: Scene) -> Run:
-    """T12."""
-    return _day_one_then_three(scene)
+    return playing(restore_from=f"file://{scene.job.folder}-kept/none")(scene)
 
 
 def the_store_refuses_everything(scene: Scene) -> Run:
     """A7."""
     scene.refuses = lambda _verb, _key: True
-    scene.open()
-    return scene.start("r1")
-
-
-def the_store_refuses_in_the_middle(scene: Scene) -> Run:
-    def drive(_answer: Submit) -> None:
-        scene.refuses = lambda _verb, _key: True
-        raise StageFailedError("stage b failed: PermissionError: Access Denied")
-
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
+    return playing()(scene)
 
 
 def the_store_refuses_the_metadata(scene: Scene) -> Run:
     """Every stage has acknowledged, and the right to write is taken away."""
     scene.refuses = lambda verb, key: verb == "create" and "_metadata" in key
-    scene.open()
-    return scene.start("r1")
+    return playing()(scene)
 
 
 def another_dag_owns_the_job(scene: Scene) -> Run:
@@ -535,44 +427,9 @@ def the_queue_is_full(scene: Scene) -> Run:
     return scene.start("r2")
 
 
-def a_region_is_left_out(scene: Scene) -> Run:
-    """F6."""
-    scene.options |= {"config": CheckpointConfig(regional=RegionalCheckpoints(0.6, 1))}
-    scene.open()
-    scene.fails("b")
-    return scene.start("r1")
-
-
 def too_many_regions_are_left_out(scene: Scene) -> Run:
     a_region_is_left_out(scene)
     return scene.start("r2")
-
-
-def a_state_has_other_columns(scene: Scene) -> Run:
-    """K5, as the driver says it."""
-    why = (
-        "the rows have other columns than state.totals, and a state keeps its columns and their types. Give those, "
-        "cast where needed; or write the state whole, with its new columns, by epoch.snapshot"
-    )
-    scene.open()
-    scene.declines("b", why)
-    return scene.start("r1")
-
-
-def the_api_refuses_the_token(scene: Scene) -> Run:
-    """Row 19 of docs/failover.md: nothing is cleared by itself, and a's acknowledgement is gone."""
-
-    def drive(_answer: Submit) -> None:
-        for each in scene.job.folder.rglob("*"):
-            if each.is_file() and "/acks/a/" in str(each):
-                each.unlink()
-        raise StageFailedError("stage b failed: FileNotFoundError: no such file")
-
-    scene.stages = ["a", "b", "c"]
-    scene.options |= {"airflow_api_conn_id": None}
-    scene.open()
-    scene.drives["b"] = drive
-    return scene.start("r1")
 
 
 def _savepoint(scene: Scene, request_id: str = "monthly") -> None:
@@ -615,85 +472,103 @@ def its_savepoint_has_more_than_the_job(scene: Scene) -> Run:
     trains.coordinator.complete(1)
     assert main(["savepoint", "trains", kept, "--request-id", "monthly", "--storage", scene.job.storage]) == 0
     [entry] = trains.coordinator.head().savepoints
-    scene.options |= {"restore_from": entry.uri}
     scene.mend = lambda: scene.options.update(allow_non_restored_state=True)
-    scene.open()
-    return scene.start("r1")
+    return playing(restore_from=entry.uri)(scene)
 
 
-SITUATIONS: Mapping[str, Callable[[Scene], Run]] = {
-    each.__name__: each
-    for each in (
-        a_stage_fails,
-        the_first_stage_fails,
-        a_stage_declines,
-        a_stage_is_killed,
-        retries_are_used_up,
-        restarts_are_used_up,
-        no_retry_cures_a_stage,
-        the_checkpoint_expires,
-        the_first_stage_makes_the_checkpoint_expire,
-        another_run_completes_after_it_failed,
-        its_record_is_deleted,
-        many_runs_complete_after_it_failed,
-        its_history_is_forgotten,
-        another_run_has_read_its_day,
-        another_run_has_read_some_of_its_days,
-        a_pause_beside_another_run,
-        its_handover_is_deleted,
-        a_stage_is_removed,
-        a_stage_is_removed_while_it_runs,
-        the_job_is_shut_down,
-        the_job_is_shut_down_while_it_runs,
-        the_job_is_rewound_while_it_runs,
-        an_acknowledgement_is_deleted,
-        a_stage_is_marked,
-        too_many_checkpoints_fail,
-        its_state_could_not_be_written,
-        it_declined_at_its_end,
-        it_declined_at_the_barrier,
-        its_acknowledgement_is_broken,
-        an_acknowledgement_is_deleted_and_then_a_stage_fails,
-        its_first_stage_is_marked,
-        its_other_first_stage_cannot_trigger,
-        the_dag_is_paused_when_a_stage_begins,
-        a_source_raises,
-        a_source_answers_what_cannot_be_kept,
-        a_source_refuses,
-        a_source_is_gone,
-        its_files_are_written_again,
-        a_master_hook_fails,
-        the_storage_is_wrong,
-        every_checkpoint_is_damaged,
-        its_savepoint_is_missing,
-        a_day_before_it_is_unread,
-        the_store_refuses_everything,
-        the_store_refuses_in_the_middle,
-        the_store_refuses_the_metadata,
-        another_dag_owns_the_job,
-        the_queue_is_full,
-        a_region_is_left_out,
-        too_many_regions_are_left_out,
-        a_state_has_other_columns,
-        the_api_refuses_the_token,
-        its_savepoint_is_refused,
-        a_stopped_job_takes_no_savepoint,
-        its_savepoint_has_more_than_the_job,
-    )
+SITUATIONS: Mapping[str, Play] = {
+    "a_stage_fails": a_stage_fails,
+    "the_first_stage_fails": playing(a=fails()),
+    "a_stage_declines": playing(b=declines()),
+    "a_stage_is_killed": playing(b=is_killed),
+    "retries_are_used_up": playing(b=declines(), retries=2),
+    "restarts_are_used_up": restarts_are_used_up,
+    "no_retry_cures_a_stage": playing(b=cannot_be_cured, retries=2),
+    "the_checkpoint_expires": playing(b=needs_seven_hours, slow=True),
+    "the_first_stage_makes_the_checkpoint_expire": playing(a=needs_seven_hours, slow=True),
+    "its_handover_is_deleted": playing(b=fails(after=deletes_the_handover)),  # A6
+    "a_stage_is_removed_while_it_runs": playing(a=removes_a_stage, stages=("a", "b", "c")),
+    "the_job_is_shut_down_while_it_runs": playing(b=fails(after=shuts_the_job_down), healed=("r0",)),
+    "the_job_is_rewound_while_it_runs": playing(b=fails(after=rewinds_the_job), healed=("r-1", "r0")),
+    "an_acknowledgement_is_deleted": playing(b=acknowledges_after_deleting_another, airflow_api_conn_id=None),
+    "its_acknowledgement_is_broken": playing(b=acknowledges_after_breaking_another),
+    "the_store_refuses_in_the_middle": playing(b=fails("PermissionError: Access Denied", has_the_store_refuse)),
+    "a_region_is_left_out": a_region_is_left_out,  # F6
+    # K5, as the driver says it.
+    "a_state_has_other_columns": playing(
+        b=declines(
+            "the rows have other columns than state.totals, and a state keeps its columns and their types. Give those, "
+            "cast where needed; or write the state whole, with its new columns, by epoch.snapshot"
+        )
+    ),
+    # T11, as the driver says it.
+    "its_files_are_written_again": playing(
+        a=declines(str(_changed("in", [(FixedFile("a.csv", "file:///in/a.csv", None, False), "is gone")], "since")))
+    ),
+    # Row 19 of docs/failover.md: nothing is cleared by itself, and a's acknowledgement is gone.
+    "the_api_refuses_the_token": playing(
+        b=fails(NO_FILE, deletes_the_acknowledgement), stages=("a", "b", "c"), airflow_api_conn_id=None
+    ),
+    # D5.
+    **{
+        name: playing(b=declines_for(reason), config=CheckpointConfig(tolerable_failed_checkpoints=0))
+        for name, reason in (
+            ("too_many_checkpoints_fail", Reason.CHECKPOINT_DECLINED),
+            ("its_state_could_not_be_written", Reason.CHECKPOINT_ASYNC_EXCEPTION),
+            ("it_declined_at_its_end", Reason.CHECKPOINT_DECLINED_TASK_CLOSING),
+            ("it_declined_at_the_barrier", Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER),
+        )
+    },
+    "a_source_raises": lambda scene: _fed(scene, "raises"),
+    "a_source_answers_what_cannot_be_kept": lambda scene: _fed(scene, "wrong"),
+    "a_source_refuses": lambda scene: _fed(scene, "refuses"),
+    **{
+        each.__name__: each
+        for each in (
+            another_run_completes_after_it_failed,
+            its_record_is_deleted,
+            many_runs_complete_after_it_failed,
+            its_history_is_forgotten,
+            another_run_has_read_its_day,
+            another_run_has_read_some_of_its_days,
+            a_pause_beside_another_run,
+            a_stage_is_removed,
+            the_job_is_shut_down,
+            a_stage_is_marked,
+            an_acknowledgement_is_deleted_and_then_a_stage_fails,
+            its_first_stage_is_marked,
+            its_other_first_stage_cannot_trigger,
+            the_dag_is_paused_when_a_stage_begins,
+            a_source_is_gone,
+            a_master_hook_fails,
+            the_storage_is_wrong,
+            every_checkpoint_is_damaged,
+            its_savepoint_is_missing,
+            a_day_before_it_is_unread,
+            the_store_refuses_everything,
+            the_store_refuses_the_metadata,
+            another_dag_owns_the_job,
+            the_queue_is_full,
+            too_many_regions_are_left_out,
+            its_savepoint_is_refused,
+            a_stopped_job_takes_no_savepoint,
+            its_savepoint_has_more_than_the_job,
+        )
+    },
 }
 
 REMEDIED: Mapping[Reason, str] = {
-    Reason.TOO_MANY_CHECKPOINT_REQUESTS: the_queue_is_full.__name__,
-    Reason.IO_EXCEPTION: its_acknowledgement_is_broken.__name__,
-    Reason.TRIGGER_CHECKPOINT_FAILURE: a_master_hook_fails.__name__,
-    Reason.CHECKPOINT_DECLINED: too_many_checkpoints_fail.__name__,
-    Reason.CHECKPOINT_DECLINED_TASK_CLOSING: it_declined_at_its_end.__name__,
-    Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: it_declined_at_the_barrier.__name__,
-    Reason.CHECKPOINT_ASYNC_EXCEPTION: its_state_could_not_be_written.__name__,
-    Reason.CHECKPOINT_EXPIRED: the_checkpoint_expires.__name__,
-    Reason.CHECKPOINT_COORDINATOR_SUSPEND: the_job_is_rewound_while_it_runs.__name__,
-    Reason.JOB_FAILURE: its_record_is_deleted.__name__,
-    Reason.FINALIZE_CHECKPOINT_FAILURE: the_store_refuses_the_metadata.__name__,
+    Reason.TOO_MANY_CHECKPOINT_REQUESTS: "the_queue_is_full",
+    Reason.IO_EXCEPTION: "its_acknowledgement_is_broken",
+    Reason.TRIGGER_CHECKPOINT_FAILURE: "a_master_hook_fails",
+    Reason.CHECKPOINT_DECLINED: "too_many_checkpoints_fail",
+    Reason.CHECKPOINT_DECLINED_TASK_CLOSING: "it_declined_at_its_end",
+    Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: "it_declined_at_the_barrier",
+    Reason.CHECKPOINT_ASYNC_EXCEPTION: "its_state_could_not_be_written",
+    Reason.CHECKPOINT_EXPIRED: "the_checkpoint_expires",
+    Reason.CHECKPOINT_COORDINATOR_SUSPEND: "the_job_is_rewound_while_it_runs",
+    Reason.JOB_FAILURE: "its_record_is_deleted",
+    Reason.FINALIZE_CHECKPOINT_FAILURE: "the_store_refuses_the_metadata",
 }
 """For each reason, the situation that shows its remedy."""
 
