@@ -1,9 +1,10 @@
-"""Acknowledging: the answers, what is deleted, many subtasks a marker, races with completing (A1 to A6, W4)."""
+"""Acknowledging: each answer, what becomes of state and marker, many subtasks a marker, races (A1 to A6, W4)."""
 
 import json
 import logging
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateE
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.storage import DocumentError, OutcomeUnknownError, UnavailableError
-from tests.support.acking import ack_of
+from tests.support.acking import ack_of, wide_ack
 from tests.support.narrowing import expect
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
@@ -27,75 +28,11 @@ def _folder(ack: AckDocument) -> str:
     return layout.execution_folder(ack.checkpoint, ack.stage, ack.attempt, ack.token)
 
 
-def _standing(world: World, ack: AckDocument) -> set[str]:
-    return {key for key in world.standing() if key.startswith(_folder(ack))}
-
-
 def test_the_first_ack_of_an_expected_execution_counts(world: World) -> None:  # semantics A2
     world.trigger("a")
     assert world.run_stage("a", "clean") is AckAnswer.SUCCESS
     progress = world.coordinator().progress("a")
     assert progress == Waiting(1, 1, ("clean",), ("airports", "report", "routes"))
-
-
-def test_acknowledging_again_is_the_same_success(world: World) -> None:  # semantics A2, W2
-    world.trigger("a")
-    ack = world.write(world.submit("a", "clean").handover)
-    assert [world.coordinator().acknowledge(ack) for _ in range(3)] == [AckAnswer.SUCCESS] * 3
-
-
-def test_a_second_driver_of_one_execution_is_a_duplicate(world: World) -> None:  # semantics A2
-    world.trigger("a")
-    handover = world.submit("a", "clean").handover
-    first, second = world.write(handover), world.write(handover)
-    assert world.coordinator().acknowledge(first) is AckAnswer.SUCCESS
-    before = _standing(world, second)
-    assert world.coordinator().acknowledge(second) is AckAnswer.DUPLICATE
-    assert _standing(world, second) == before, "left to the cleaner"
-    assert acks.read_ack(world.files, "clean", Execution(handover.token, 1, 1)).run == first.run, "the first one stays"
-    world.run_epoch("a")
-    world.audit("a")
-
-
-def test_an_execution_that_was_replaced_is_discarded_and_its_state_deleted(world: World) -> None:  # semantics A2
-    world.trigger("a")
-    ack = world.write(world.submit("a", "clean").handover)
-    world.submit("a", "clean")
-    assert _standing(world, ack)
-    assert world.coordinator().acknowledge(ack) is AckAnswer.DISCARDED
-    assert not _standing(world, ack)
-    assert not [key for key in world.standing() if ack.token in key and "/handover/" not in key]
-
-
-def test_a_late_ack_is_logged_as_late(world: World, caplog: pytest.LogCaptureFixture) -> None:  # semantics A3
-    world.trigger("a")
-    ack = world.write(world.submit("a", "clean").handover)
-    world.submit("a", "clean")
-    with caplog.at_level(logging.WARNING, "airflow_cairn"):
-        world.coordinator().acknowledge(ack)
-    assert "stage clean" in caplog.text
-    assert "Acknowledged late" in caplog.text
-
-
-@pytest.mark.parametrize("checkpoint", [2, 77], ids=["the next one", "one far ahead"])
-def test_an_id_never_seen_is_unknown_and_leaves_nothing(
-    world: World, caplog: pytest.LogCaptureFixture, checkpoint: int
-) -> None:  # semantics A3
-    world.trigger("a")
-    handover = replace(world.submit("a", "clean").handover, checkpoint=checkpoint)
-    with caplog.at_level(logging.DEBUG, "airflow_cairn"):
-        assert world.drive(handover) is AckAnswer.UNKNOWN
-    assert [record.levelname for record in caplog.records] == ["DEBUG"]
-    assert not [key for key in world.standing() if key.startswith(layout.folder(checkpoint))]
-
-
-def test_a_stage_never_expected_is_unknown(world: World) -> None:  # semantics A2
-    world.trigger("a")
-    handover = replace(world.submit("a", "clean").handover, stage="weather")
-    assert world.drive(handover) is AckAnswer.UNKNOWN
-    assert isinstance(world.coordinator().progress("a"), Waiting)
-    world.run_epoch("a")
-    world.audit("a")
 
 
 def test_an_ack_under_another_home_does_not_count(world: World) -> None:  # semantics W4
@@ -185,15 +122,6 @@ def test_the_last_ack_may_be_judged_after_completing_and_cleaning(world: World, 
     store = InterleavingStore(world.store, "get", 0, everyone, suffix="head.json")
     assert world.coordinator(store).acknowledge(ack) is AckAnswer.SUCCESS
     world.audit("a", *epochs)
-
-
-def test_a_driver_is_discarded_if_the_epoch_completed_with_another(world: World) -> None:  # semantics A2
-    world.trigger("a")
-    zombie = world.write(world.submit("a", "clean").handover)
-    world.run_epoch("a")
-    assert world.coordinator().acknowledge(zombie) is AckAnswer.DISCARDED
-    world.coordinator().clean()
-    world.audit("a")
 
 
 def test_a_cleaned_document_is_no_proof_that_nothing_lends(world: World) -> None:  # A2, D3
@@ -402,18 +330,6 @@ def test_a_thousand_stages_are_polled_with_as_many_requests_as_one() -> None:  #
     assert costs[1] - costs[0] == 1, "their document is too large for the head"
 
 
-@pytest.mark.parametrize("ended", ["completed", "aborted"])
-def test_an_ack_for_a_checkpoint_that_has_ended_is_discarded(world: World, ended: str) -> None:  # semantics A2
-    world.trigger("a")
-    late = world.write(world.submit("a", "clean").handover)
-    if ended == "completed":
-        world.run_epoch("a")
-    else:
-        world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
-    assert world.coordinator().acknowledge(late) is AckAnswer.DISCARDED
-    assert not _standing(world, late), "its state is deleted"
-
-
 @pytest.mark.parametrize("indices", [(0, 2), (1, 2), (0, 1, 0, 2), (2, 1, 0)], ids=str)
 def test_a_marker_that_leaves_a_subtask_out_is_refused(world: World, indices: tuple[int, ...]) -> None:  # semantics A1
     marker = AckDocument(1, "a", 1, "t", JOB, "clean", "r", 3, subtasks=tuple(map(SubtaskAck, indices)))
@@ -459,3 +375,165 @@ def test_a_marker_of_another_epoch_completes_nothing(world: World) -> None:  # s
     world.run_stage("a", *(stage.uid for stage in world.stages[1:]))
     with pytest.raises(CheckpointFailedError, match=r"the acknowledgement of clean cannot be used.*IO_EXCEPTION"):
         world.coordinator().complete(1)
+
+
+def _current(world: World) -> AckDocument:
+    return world.write(world.submit("a", "clean").handover)
+
+
+def _again(world: World) -> AckDocument:
+    ack = _current(world)
+    world.coordinator().acknowledge(ack)
+    return ack
+
+
+def _second_driver(world: World) -> AckDocument:
+    handover = world.submit("a", "clean").handover
+    world.drive(handover)
+    return world.write(handover)
+
+
+def _second_driver_after_completion(world: World) -> AckDocument:
+    handover = world.submit("a", "clean").handover
+    world.drive(handover)
+    world.run_epoch("a")
+    return world.write(handover)
+
+
+def _replaced_by_a_retry(world: World) -> AckDocument:
+    ack = _current(world)
+    world.submit("a", "clean")
+    return ack
+
+
+def _aborted(world: World) -> AckDocument:
+    ack = _current(world)
+    world.coordinator().abort(world.pending_id("a"), Reason.JOB_FAILURE, "by hand")
+    return ack
+
+
+def _expired(world: World) -> AckDocument:
+    ack = _current(world)
+    world.clock.advance(TIMEOUT)
+    return ack
+
+
+def _carried_over(world: World) -> AckDocument:
+    ack = _current(world)
+    claim = world.submit("a", "airports").handover
+    world.coordinator().fail("a", "airports", claim.claimant, "killed")
+    return ack
+
+
+def _completed_with_another(world: World) -> AckDocument:
+    ack = _current(world)
+    world.run_epoch("a")
+    return ack
+
+
+def _completed_with_it(world: World) -> AckDocument:
+    ack = _current(world)
+    world.coordinator().acknowledge(ack)
+    world.run_epoch("a")
+    return ack
+
+
+def _unknown(**other: object) -> Callable[[World], AckDocument]:
+    return lambda world: world.write(replace(world.submit("a", "clean").handover, **other))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row."""
+
+    make: Callable[[World], AckDocument]
+    answer: AckAnswer
+    kept: bool = True
+    """Whether the driver's state, and its marker, stay."""
+    log: tuple[int, str] | None = None
+
+
+LATE: Any = (AckAnswer.DISCARDED, False, (logging.WARNING, "Acknowledged late"))
+UNKNOWN = (logging.DEBUG, "Never expected")
+
+CASES = {
+    "the first of an expected execution": Case(_current, AckAnswer.SUCCESS),
+    "the same one again": Case(_again, AckAnswer.SUCCESS),
+    "of an execution that a failover of others carried over": Case(_carried_over, AckAnswer.SUCCESS),
+    "of the execution that the epoch completed with": Case(_completed_with_it, AckAnswer.SUCCESS),
+    "of a second driver": Case(_second_driver, AckAnswer.DUPLICATE, log=(logging.INFO, "left to the cleaner")),
+    "of a second driver, when the first one's marker has been cleaned": Case(
+        _second_driver_after_completion, AckAnswer.SUCCESS
+    ),
+    "of one that a retry replaced": Case(_replaced_by_a_retry, *LATE),
+    "of an aborted attempt": Case(_aborted, *LATE),
+    "of an expired attempt": Case(_expired, *LATE),
+    "of one that the epoch completed without, when it has been cleaned": Case(_completed_with_another, *LATE),
+    "of a stage that nobody expects": Case(_unknown(stage="weather"), AckAnswer.UNKNOWN, log=UNKNOWN),
+    "of the next id": Case(_unknown(checkpoint=3), AckAnswer.UNKNOWN, kept=False, log=UNKNOWN),
+    "of an id that was never handed out": Case(_unknown(checkpoint=77), AckAnswer.UNKNOWN, kept=False, log=UNKNOWN),
+}
+
+
+def _of(world: World, ack: AckDocument, kind: str) -> list[str]:
+    """Give what stands of the driver's state, or of its execution's marker."""
+    if kind == "marker":
+        return [key for key in world.standing() if key == layout.ack(ack.checkpoint, ack.stage, ack.token)]
+    folder = layout.execution_folder(ack.checkpoint, ack.stage, ack.attempt, ack.token)
+    return [key for key in world.standing() if key.startswith(f"{folder}{ack.run}/")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_ack_is_told_what_it_is_and_its_state_meets_its_fate(
+    world: World, name: str, caplog: pytest.LogCaptureFixture
+) -> None:  # semantics A2, A3
+    case = CASES[name]
+    world.run_epoch("z")
+    world.trigger("a")
+    ack = case.make(world)
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, "airflow_cairn"):
+        assert world.coordinator().acknowledge(ack) is case.answer
+    assert bool(_of(world, ack, "state")) == bool(_of(world, ack, "marker")) == case.kept
+    head = world.coordinator().head()
+    assert head.ended_by_id(ack.checkpoint) or case.answer is not AckAnswer.DISCARDED, "also an expiry is settled"
+    said = [(each.levelno, each.getMessage()) for each in caplog.records if "execution" in each.getMessage()]
+    assert [level for level, _ in said] == ([case.log[0]] if case.log else [])
+    if case.log:
+        assert case.log[1] in said[0][1]
+        assert f"stage {ack.stage}, execution {ack.token}" in said[0][1]
+    world.run_epoch("a")
+    world.coordinator().clean()
+    world.audit("z", "a")
+    if case.answer is not AckAnswer.SUCCESS:
+        assert not _of(world, ack, "state"), "the cleaner takes what was left to it"
+
+
+def test_an_ack_of_another_job_changes_nothing_at_all(world: World) -> None:  # semantics A3
+    world.trigger("a")
+    ack = _current(world)
+    before = world.memory.all_keys()
+    recording = RecordingStore(world.store)
+    with pytest.raises(InvalidStateError, match="of another job") as caught:
+        world.coordinator(recording).acknowledge(replace(ack, job="weather"))
+    assert (caught.value.fields["expected"], caught.value.fields["found"]) == (JOB, "weather")
+    assert recording.total == 0
+    assert world.memory.all_keys() == before
+
+
+@pytest.mark.parametrize(("many", "files", "a_request"), [(100_000, 0, 10_000), (10_000, 10_000, 2_000)])
+def test_many_subtasks_cost_a_request_for_thousands_of_them(
+    many: int, files: int, a_request: int
+) -> None:  # semantics A6
+    costs: dict[int, tuple[int, int]] = {}
+    for subtasks in (1, many):
+        world = World(stages=(StageSpec("wide"),))
+        world.trigger("a")
+        ack = wide_ack(world.submit("a", "wide").handover, subtasks, min(files, subtasks))
+        acknowledging, polling = RecordingStore(world.store), RecordingStore(world.store)
+        assert world.coordinator(acknowledging).acknowledge(ack) is AckAnswer.SUCCESS
+        assert world.coordinator(polling).progress("a") == Ready(1)
+        assert polling.requests["read_range"] == 0, "progress lists markers and reads none"
+        costs[subtasks] = acknowledging.total, polling.total
+    assert 0 < costs[many][0] - costs[1][0] <= many // a_request, "what grows is parts of 768 KiB"
+    assert costs[many][1] == costs[1][1]
