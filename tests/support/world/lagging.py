@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import timedelta
 
 from airflow_cairn.checkpoint import RegionalCheckpoints
 from airflow_cairn.checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, Ready
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.metadata import HandleLine
+from airflow_cairn.checkpoint.store import metadata_file
 from tests.support.world.world import CONFIG, World
 
 ALIGNMENT = timedelta(minutes=1)
@@ -38,3 +42,20 @@ def fail_permanently(world: World, epoch: str, stage: str) -> AbandonedRegion | 
     answer = world.coordinator().fail(epoch, stage, claimant, "killed", final=True)
     assert isinstance(answer, AbandonedRegion | Failed), answer
     return answer
+
+
+def random_job(chance: random.Random, most: int, reads: float) -> tuple[StageSpec, ...]:
+    """Make up two stages or more, each of which reads from each before it with this probability."""
+    uids = [f"s{number}" for number in range(chance.randint(2, most))]
+    edges = [tuple(uid for uid in uids[:at] if chance.random() < reads) for at in range(len(uids))]
+    return tuple(StageSpec(uid, upstream) for uid, upstream in zip(uids, edges, strict=True))
+
+
+def lose_a_file(world: World, chance: random.Random) -> None:
+    """Lose a file of the newest checkpoint that no older one has, if there is an older one."""
+    completed = world.coordinator().head().completed
+    lines = [metadata_file.read(world.files, entry.metadata) for entry in completed]
+    named = [{line.handle.path for line in each if isinstance(line, HandleLine)} for each in lines]
+    lost = named[-1].difference(*named[:-1]) if len(named) > 1 else set()
+    if lost:
+        world.store.delete([f"flights/{chance.choice(sorted(lost))}"])

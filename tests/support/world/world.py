@@ -391,6 +391,7 @@ class World:
         server: str = "",
         reason: Reason = Reason.CHECKPOINT_DECLINED,
         of_store: bool = False,
+        incurable: bool = False,
     ) -> None:
         self.coordinator(store).decline(
             DeclineDocument(
@@ -404,6 +405,7 @@ class World:
                 unreadable=unreadable,
                 server=server,
                 of_store=of_store,
+                incurable=incurable,
             )
         )
 

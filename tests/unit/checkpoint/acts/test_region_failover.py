@@ -89,7 +89,10 @@ def test_a_blocking_sibling_is_not_touched(world: World) -> None:  # semantics F
     _begun(world, CHAIN, "clean", "routes")
     sibling = world.submit("a", "airports", "airports-1").handover
     world.submit("a", "report", "report-1")
-    assert _failed(world, "report").restarted == ()
+    before = world.trigger("a").pending.executions
+    answer = _failed(world, "report")
+    assert answer.restarted == ()
+    assert {uid for uid in before if before[uid] != answer.pending.executions[uid]} == {"report"}
     assert world.drive(sibling) is AckAnswer.SUCCESS
     assert isinstance(world.coordinator().begin("a", "routes", "any"), StageAcknowledged)
 
@@ -98,6 +101,7 @@ def test_all_that_read_from_a_restarted_region_restart(world: World) -> None:  #
     _begun(world, CHAIN, "clean", "airports")
     world.submit("a", "routes", "routes-1")
     assert _failed(world, "routes").restarted == (Restarted("airports", "airports-1"), Restarted("clean", "clean-1"))
+    assert world.coordinator().head().history[-1].restarted == ("airports", "clean", "routes")
     world.run_epoch("a")
     world.audit("z", "a")
 

@@ -26,7 +26,6 @@ from airflow_cairn.checkpoint.answers import (
 )
 from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
@@ -34,7 +33,7 @@ from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.support.narrowing import expect
 from tests.support.world.exchanges import DIAMOND
 from tests.support.world.lagging import run_some
-from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
+from tests.support.world.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
 
 pytestmark = pytest.mark.usefixtures("parsed_documents")
@@ -367,8 +366,8 @@ def test_an_incurable_failure_is_tried_again_by_nobody(world: World) -> None:  #
     world.trigger("a")
     world.submit("a", "clean", "one")
     answer = world.coordinator().fail("a", "clean", "one", "AnalysisException: no column x", curable=False)
-    assert isinstance(answer, Failed)
-    assert answer.detail == "no retry cures this: clean: AnalysisException: no column x"
+    why = "no retry cures this: clean: AnalysisException: no column x"
+    assert answer == Failed(2, 1, Reason.JOB_FAILURE, why, job_failed=True, for_good=True)
     assert world.coordinator().fail("a", "clean", "one", "again") == answer
     assert isinstance(world.coordinator().begin("a", "clean", "two"), Failed)
     world.run_epoch("a")
@@ -377,11 +376,7 @@ def test_an_incurable_failure_is_tried_again_by_nobody(world: World) -> None:  #
 
 def test_a_driver_that_says_so_and_is_then_killed_is_not_tried_again(world: World) -> None:  # semantics F4, D1
     world.trigger("a")
-    handover = world.submit("a", "clean").handover
-    decline = DeclineDocument(
-        JOB, 1, "a", "clean", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
-    )
-    world.coordinator().decline(decline)
+    world.decline(world.submit("a", "clean").handover, "AnalysisException: x", incurable=True)
     answer = expect(Failed, world.coordinator().begin("a", "clean", world.new_claimant()))
     assert answer.detail == "no retry cures this: clean: AnalysisException: x"
 
@@ -390,11 +385,7 @@ def test_a_driver_that_says_so_and_is_then_killed_is_not_tried_again(world: Worl
 def test_an_incurable_failure_ends_the_epoch_if_the_sensor_sees_it(tolerable: int) -> None:  # semantics F4
     world = World(config=replace(CONFIG, tolerable_failed_checkpoints=tolerable))
     world.trigger("a")
-    handover = world.submit("a", "clean", "one").handover
-    decline = DeclineDocument(
-        JOB, 1, "a", "clean", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
-    )
-    world.coordinator().decline(decline)
+    world.decline(world.submit("a", "clean", "one").handover, "AnalysisException: x", incurable=True)
     progress = world.coordinator().go_on("a")
     assert isinstance(progress, Failed), "nobody would run the stage in the attempt that follows"
     assert (progress.job_failed, progress.tolerated, progress.reason) == (True, False, Reason.CHECKPOINT_DECLINED)
@@ -408,11 +399,7 @@ def test_an_incurable_failure_ends_the_epoch_if_the_sensor_sees_it(tolerable: in
 def test_an_incurable_failure_ends_the_epoch_after_another_report() -> None:  # semantics F4
     world = World()
     run_some(world, "a", "clean")
-    handover = world.submit("a", "routes", "one").handover
-    decline = DeclineDocument(
-        JOB, 1, "a", "routes", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
-    )
-    world.coordinator().decline(decline)
+    world.decline(world.submit("a", "routes", "one").handover, "AnalysisException: x", incurable=True)
     answer = expect(Failed, fail(world, stage="airports"))
     assert answer.detail == "no retry cures what routes declined for: airports: boom"
     assert world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False) == answer
@@ -437,11 +424,7 @@ def test_only_a_person_runs_a_region_that_was_given_up(world: World) -> None:  #
     """An application that is wrong is mended and cleared while the checkpoint still waits for another stage."""
     world.config = replace(CONFIG, regional=RegionalCheckpoints(0.5, 2))
     run_some(world, "a", "clean")
-    handover = world.submit("a", "routes", "one").handover
-    decline = DeclineDocument(
-        JOB, 1, "a", "routes", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
-    )
-    world.coordinator().decline(decline)
+    world.decline(world.submit("a", "routes", "one").handover, "AnalysisException: x", incurable=True)
     assert isinstance(world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False), AbandonedRegion)
     with pytest.raises(CheckpointFailedError, match="the stage was given up, and the checkpoint goes on without it"):
         world.coordinator().begin("a", "routes", world.new_claimant())

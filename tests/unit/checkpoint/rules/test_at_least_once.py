@@ -9,13 +9,12 @@ from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import EpochCompleted, FailedOver, Ready, Submit, TriggerRequest
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
-from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.store import acks, metadata_file
+from airflow_cairn.checkpoint.store import acks
 from tests.support.errors import raises_code
 from tests.support.world.early import EARLY, EarlyWorld
-from tests.support.world.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
+from tests.support.world.lagging import ALIGNMENT, UNALIGNED, complete_without, lose_a_file, random_job, run_some
 from tests.support.world.world import CONFIG
 
 pytestmark = pytest.mark.usefixtures("parsed_documents")
@@ -178,18 +177,12 @@ def test_a_job_whose_debts_would_not_fit_is_refused() -> None:  # semantics B2, 
 # Any sequence.
 
 
-def _random_job(chance: random.Random) -> tuple[StageSpec, ...]:
-    uids = [f"s{number}" for number in range(chance.randint(2, 4))]
-    edges = [tuple(uid for uid in uids[:at] if chance.random() < 0.7) for at in range(len(uids))]
-    return tuple(StageSpec(uid, upstream) for uid, upstream in zip(uids, edges, strict=True))
-
-
 class _Life:
     """A random life of a job, mostly at least once: stages begin when they like and acknowledge when they like."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.world = EarlyWorld(stages=_random_job(self.chance))
+        self.world = EarlyWorld(stages=random_job(self.chance, 4, 0.7))
         self.begun: dict[str, Handover] = {}
         self.done: list[str] = []
         self.again: set[tuple[str, str]] = set()
@@ -286,23 +279,6 @@ class _Life:
         if not head.pending:
             assert world.standing() == world.referred(), "no orphan, and nothing missing"
 
-    def damage(self) -> None:
-        """Lose a file of the newest checkpoint that no older one has."""
-        world, head = self.world, self.world.coordinator().head()
-        if len(head.completed) < 2:
-            return
-        named = [
-            {
-                line.handle.path
-                for line in metadata_file.read(world.files, entry.metadata)
-                if isinstance(line, HandleLine)
-            }
-            for entry in head.completed
-        ]
-        lost = named[-1].difference(*named[:-1])
-        if lost:
-            world.store.delete([f"flights/{self.chance.choice(sorted(lost))}"])
-
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("part", range(3))
@@ -314,7 +290,7 @@ def test_each_edge_reads_each_epoch_at_least_once_whatever_happens(part: int) ->
             for number in range(6):
                 life.epoch(f"e{number}")
                 if life.chance.random() < 0.2:
-                    life.damage()
+                    lose_a_file(life.world, life.chance)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
         owed += life.owed

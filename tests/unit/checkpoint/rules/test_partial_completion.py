@@ -22,15 +22,21 @@ from airflow_cairn.checkpoint.answers import (
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
-from airflow_cairn.checkpoint.documents.entries import CompletedEntry
-from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.rules.partial_completion import closed
-from airflow_cairn.checkpoint.store import metadata_file
 from tests.support.errors import raises_code
 from tests.support.narrowing import expect
-from tests.support.world.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, fail_permanently, run_some
+from tests.support.world.lagging import (
+    ALIGNMENT,
+    REGIONAL,
+    UNALIGNED,
+    complete_without,
+    fail_permanently,
+    lose_a_file,
+    random_job,
+    run_some,
+)
 from tests.support.world.world import CONFIG, STAGES, TIMEOUT, World
 
 pytestmark = pytest.mark.usefixtures("parsed_documents")
@@ -244,19 +250,13 @@ def test_options_at_their_bounds_are_taken() -> None:  # semantics S3
 # Any sequence.
 
 
-def _random_job(chance: random.Random) -> tuple[StageSpec, ...]:
-    uids = [f"s{number}" for number in range(chance.randint(2, 5))]
-    edges = [tuple(uid for uid in uids[:at] if chance.random() < 0.5) for at in range(len(uids))]
-    return tuple(StageSpec(uid, upstream) for uid, upstream in zip(uids, edges, strict=True))
-
-
 class _Life:
     """A random life of a job; `World.write` checks that each driver is given each epoch once and in order."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         config = replace(UNALIGNED, retained=3, max_backlog=3, regional=RegionalCheckpoints(0.6, 2))
-        self.world = World(config=config, stages=_random_job(self.chance))
+        self.world = World(config=config, stages=random_job(self.chance, 5, 0.5))
         self.late: list[AckDocument] = []
         self.done: list[str] = []
         self.left_out = 0
@@ -327,22 +327,6 @@ class _Life:
         if not head.pending:
             assert world.standing() == world.referred(), "no orphan, and nothing missing"
 
-    def files_of(self, entry: CompletedEntry) -> set[str]:
-        """Every file that a checkpoint names."""
-        lines = metadata_file.read(self.world.files, entry.metadata)
-        return {line.handle.path for line in lines if isinstance(line, HandleLine)}
-
-    def damage(self) -> None:
-        """Lose a file of the newest checkpoint that no older one has."""
-        world, head = self.world, self.world.coordinator().head()
-        if len(head.completed) < 2:
-            return
-        newest = head.completed[-1]
-        older = {path for entry in head.completed[:-1] for path in self.files_of(entry)}
-        lost = self.files_of(newest) - older
-        if lost:
-            world.store.delete([f"flights/{self.chance.choice(sorted(lost))}"])
-
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("part", range(4))
@@ -354,8 +338,126 @@ def test_every_epoch_is_folded_in_once_and_in_order_whatever_happens(part: int) 
             for number in range(7):
                 life.epoch(f"e{number}")
                 if life.chance.random() < 0.2:
-                    life.damage()
+                    lose_a_file(life.world, life.chance)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
         left_out += life.left_out
     assert left_out > 10, "the lives are about checkpoints that leave somebody out"
+
+
+def test_a_region_that_failed_is_left_out(world: World) -> None:  # semantics F6
+    world.config = REGIONAL
+    world.run_epoch("a")
+    run_some(world, "b", "clean")
+    assert fail_permanently(world, "b", "routes") == AbandonedRegion(2, ("report", "routes"))
+    assert isinstance(world.coordinator().progress("b"), Waiting), "the others go on"
+    world.run_stage("b", "airports")
+    assert world.coordinator().progress("b") == Ready(2, ("report", "routes"))
+    world.coordinator().complete(2)
+    assert world.coordinator().head().completed[-1].regional_in_a_row == 1
+    world.audit("a", "b")
+    world.run_epoch("c")
+    assert world.coordinator().head().completed[-1].regional_in_a_row == 0
+    world.audit("a", "b", "c")
+
+
+def test_a_decline_waits_for_what_the_operator_says(world: World) -> None:  # semantics D1, F6
+    world.config = REGIONAL
+    run_some(world, "a", "clean", "airports")
+    world.decline(world.submit("a", "routes", "first").handover)
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    assert isinstance(world.coordinator().fail("a", "routes", "first", "x", final=True), AbandonedRegion)
+    world.coordinator().complete(1)
+    world.audit("a")
+
+
+def test_too_many_failed_regions_fail_the_attempt(world: World) -> None:  # semantics F6
+    world.config = replace(REGIONAL, regional=RegionalCheckpoints(0.3, 2))
+    run_some(world, "a", "clean")
+    answer = fail_permanently(world, "a", "routes")
+    assert answer == Failed(1, 1, Reason.JOB_FAILURE, "routes: killed"), "with what reads from it: two of four"
+    assert world.coordinator().progress("a") == answer
+    assert isinstance(fail_permanently(world, "a", "airports"), AbandonedRegion), (
+        "one of four, in the attempt that the next try opens"
+    )
+    assert isinstance(fail_permanently(world, "a", "routes"), Failed)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_after_so_many_in_a_row_the_next_must_be_whole(world: World) -> None:  # semantics F6
+    world.config = REGIONAL
+    for epoch in ("a", "b"):
+        run_some(world, epoch, "clean", "airports")
+        assert isinstance(fail_permanently(world, epoch, "routes"), AbandonedRegion)
+        world.coordinator().complete(world.pending_id(epoch))
+    run_some(world, "c", "clean", "airports")
+    assert isinstance(fail_permanently(world, "c", "routes"), Failed)
+    world.run_epoch("c")
+    world.audit("a", "b", "c")
+
+
+@pytest.mark.parametrize("who", ["progress", "trigger", "begin", "acknowledge", "complete"])
+def test_who_is_silent_at_the_timeout_has_failed(world: World, who: str) -> None:  # semantics D2, F6
+    world.config = REGIONAL
+    run_some(world, "a", "clean", "routes", "report")
+    late = world.write(world.submit("a", "airports").handover)
+    world.clock.advance(TIMEOUT)
+    acts: dict[str, Any] = {
+        "progress": lambda: world.coordinator().progress("a"),
+        "trigger": lambda: world.coordinator().trigger(world.request("a")),
+        "begin": lambda: world.coordinator().begin("a", "airports", "next"),
+        "complete": lambda: world.coordinator().complete(1),
+    }
+    if who == "acknowledge":
+        # Its marker came after the timeout, and nobody had looked: the checkpoint is whole.
+        assert world.coordinator().acknowledge(late) is AckAnswer.SUCCESS
+        assert world.coordinator().head().completed[-1].left_out == ()
+    else:
+        assert acts[who]() == EpochCompleted("a", 1)
+        assert world.coordinator().head().completed[-1].left_out == ("airports",)
+    world.audit("a")
+
+
+def test_too_many_silent_regions_expire_it(world: World) -> None:  # semantics D2, F6
+    world.config = REGIONAL
+    run_some(world, "a", "clean")
+    world.clock.advance(TIMEOUT)
+    answer = expect(Failed, world.coordinator().progress("a"))
+    assert answer.reason is Reason.CHECKPOINT_EXPIRED
+
+
+def test_of_two_that_fail_at_once_one_sees_both(world: World) -> None:  # semantics F6
+    world.config = replace(REGIONAL, regional=RegionalCheckpoints(0.3, 2))
+    run_some(world, "a", "clean")
+    world.submit("a", "airports", "one")
+    home = world.submit("a", "report", "two").handover
+    world.memory.put(f"flights/{layout.failure(home.checkpoint, 'report', home.token)}", b"any")
+    assert isinstance(world.coordinator().fail("a", "airports", "one", "killed", final=True), Failed)
+
+
+def test_it_is_off_by_default(world: World) -> None:  # semantics F6
+    run_some(world, "a", "clean", "airports")
+    claimant = world.new_claimant()
+    world.submit("a", "routes", claimant)
+    assert isinstance(world.coordinator().fail("a", "routes", claimant, "killed", final=True), Failed | FailedOver)
+
+
+def test_where_it_is_on_the_ratio_is_0_3_and_two_in_a_row_are_allowed() -> None:  # semantics F6
+    assert RegionalCheckpoints() == RegionalCheckpoints(max_failure_ratio=0.3, max_consecutive_failures=2)
+
+
+def test_a_lending_checkpoint_is_kept_while_it_is_named(world: World) -> None:  # semantics F6
+    world.config = replace(REGIONAL, retained=1)
+    world.run_epoch("a")
+    lent = {key for key in world.referred() if "/state/routes/" in key}
+    for epoch in ("b", "c"):
+        run_some(world, epoch, "clean", "airports")
+        fail_permanently(world, epoch, "routes")
+        world.coordinator().complete(world.pending_id(epoch))
+        world.coordinator().clean()
+        assert [entry.epoch for entry in world.coordinator().head().completed] == [epoch]
+        assert lent <= world.standing() & world.referred()
+    world.run_epoch("d")
+    assert not lent & world.standing()
+    world.audit("a", "b", "c", "d")

@@ -1,5 +1,6 @@
-"""Restart strategies by themselves: what is allowed, when, and what is remembered (semantics F4)."""
+"""Restart strategies: what is allowed, when, what is remembered; a lost server, a store that is away (F4, V4, W3)."""
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -15,12 +16,15 @@ from airflow_cairn.checkpoint import (
     FixedDelayRestart,
     NoRestart,
 )
+from airflow_cairn.checkpoint.answers import FailAnswer, Failed, FailedOver
 from airflow_cairn.checkpoint.config import MAX_DELAY, RestartStrategy
 from airflow_cairn.checkpoint.documents.attempt import RestartMemory, RestartRule
 from airflow_cairn.checkpoint.documents.entries import MAX_FAILURES
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.rules.failures import Exhausted, Restart, left, weigh
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.rules.failures import OUTAGE_MS, Exhausted, Restart, left, weigh
 from tests.support.narrowing import expect
+from tests.support.world.world import World
 
 S = timedelta(seconds=1)
 MS = timedelta(milliseconds=1)
@@ -43,7 +47,8 @@ def failures_at(
 
 def test_without_a_strategy_nothing_is_counted() -> None:  # semantics F4
     memory = RestartMemory((7,))
-    assert weigh(None, memory, 3, 1, job="j", epoch="a") == Restart(0, memory=memory)
+    for server in ("", "s1"):
+        assert weigh(None, memory, 3, 1, job="j", epoch="a", server=server) == Restart(0, memory=memory)
 
 
 def test_no_restart() -> None:  # semantics F4
@@ -302,3 +307,142 @@ def test_the_defaults_are_flinks() -> None:  # semantics F4
     assert FailureRateRestart() == FailureRateRestart(1, 60 * S, 1 * S)
     delays = failures_at(ExponentialDelayRestart(jitter=0), *range(12))
     assert all(float(later) >= float(earlier) for earlier, later in pairwise(delays))
+
+
+ONE: tuple[RestartStrategy, ...] = (
+    FixedDelayRestart(1, 10 * S),
+    ExponentialDelayRestart(10 * S, 10 * S, jitter=0.0, attempts=1),
+    FailureRateRestart(1, 3600 * S, 10 * S),
+)
+
+
+def weighed(strategy: RestartStrategy, before: Restart, at_ms: int, **options: Any) -> Restart | Exhausted:
+    """Weigh a failure of an epoch after what was decided of the one before; `options` are those of `weigh`."""
+    return weigh(strategy.rule(), before.memory, before.count, at_ms, job="flights", epoch="a", **options)
+
+
+@pytest.mark.parametrize("strategy", ONE)
+def test_the_end_of_one_server_counts_once(strategy: RestartStrategy) -> None:  # semantics F4, V4
+    first = expect(Restart, weighed(strategy, Restart(0), 1_000, server="s1"))
+    assert first.delay_ms == 10_000
+    at_once = weighed(strategy, first, 2_000, server="s1", restart_at_ms=11_000)
+    assert at_once == Restart(1, 9_000, first.memory), "it waits for the restart that answers the first"
+    assert weighed(strategy, first, 61_000, server="s1", restart_at_ms=11_000) == Restart(1, 0, first.memory)
+
+
+@pytest.mark.parametrize("strategy", ONE)
+def test_the_end_of_another_server_counts_by_itself(strategy: RestartStrategy) -> None:  # semantics F4
+    first = expect(Restart, weighed(strategy, Restart(0), 1_000, server="s1"))
+    assert isinstance(weighed(strategy, first, 2_000, server="s2"), Exhausted)
+    assert isinstance(weighed(strategy, first, 2_000), Exhausted), "and so does a stage's own error"
+
+
+@pytest.mark.parametrize("strategy", [FixedDelayRestart(2, 10 * S), FailureRateRestart(2, 60 * S, 10 * S)])
+def test_a_failure_in_between_does_not_make_it_count_again(strategy: RestartStrategy) -> None:  # semantics F4
+    first = expect(Restart, weighed(strategy, Restart(0), 1_000, server="s1"))
+    other = expect(Restart, weighed(strategy, first, 20_000))
+    assert other.memory is not None
+    assert other.memory.server == "s1"
+    late = expect(Restart, weighed(strategy, other, 40_000, server="s1"))
+    assert late.count == other.count
+
+
+@pytest.mark.parametrize(("second", "expected"), [("s1", "pending"), ("s2", "failed"), ("", "failed")])
+def test_an_attempt_that_ended_before_the_report_counts_with_its_server(
+    world: World, second: str, expected: str
+) -> None:  # semantics F4, V4
+    world.config = CheckpointConfig(restart_strategy=FixedDelayRestart(1, 1 * S))
+    world.trigger("a")
+    world.coordinator().begin("a", "clean", "one")
+    assert isinstance(world.coordinator().fail("a", "clean", "one", "its server is gone", server="s1"), FailedOver)
+    world.clock.advance(timedelta(minutes=5))
+    world.decline(world.submit("a", "clean", "two").handover, server=second)
+    seen = world.coordinator().progress("a")
+    assert isinstance(seen, Failed), "the sensor sees the decline first"
+    answer = world.coordinator().begin("a", "clean", "three")
+    assert ("failed" if isinstance(answer, Failed) else "pending") == expected
+
+
+def test_what_one_server_takes_along_uses_up_one_restart(world: World) -> None:  # semantics F4, V4
+    world.config = CheckpointConfig(restart_strategy=FixedDelayRestart(1, 1 * S))
+    world.trigger("a")
+
+    def lose(claimant: str, server: str) -> FailAnswer:
+        world.coordinator().begin("a", "clean", claimant)
+        return world.coordinator().fail("a", "clean", claimant, "its server is gone", server=server)
+
+    assert isinstance(lose("one", "s1"), FailedOver)
+    world.clock.advance(timedelta(minutes=5))
+    assert isinstance(lose("two", "s1"), FailedOver)
+    assert isinstance(lose("three", "s2"), Failed)
+
+
+FIRST = 5_000
+
+
+def refused(strategy: RestartStrategy, before: Restart, at_ms: int, **options: Any) -> Restart | Exhausted:
+    return weighed(strategy, before, at_ms, of_store=True, **options)
+
+
+@pytest.mark.parametrize("strategy", ONE)
+def test_what_the_store_refuses_counts_for_nothing_for_an_hour(strategy: RestartStrategy) -> None:  # semantics F4
+    at = Restart(0)
+    for at_ms in (FIRST, 400_000, FIRST + OUTAGE_MS - 1):
+        found = expect(Restart, refused(strategy, at, at_ms))
+        assert (found.count, found.delay_ms) == (0, 10_000)
+        at = found
+    own = weighed(strategy, at, FIRST + OUTAGE_MS - 1)
+    assert isinstance(own, Restart), "a failure of the stage's own has all restarts left"
+    assert own.count == 1
+    late = refused(strategy, at, FIRST + OUTAGE_MS)
+    assert isinstance(late, Restart), "what lasts longer counts"
+    assert late.count == 1
+    assert isinstance(refused(strategy, late, FIRST + OUTAGE_MS + 400_000), Exhausted)
+
+
+def test_a_checkpoint_that_has_completed_ends_an_outage() -> None:  # semantics F4
+    first = expect(Restart, refused(ONE[0], Restart(0), FIRST))
+    next_week = refused(ONE[0], first, FIRST + 100 * OUTAGE_MS, completed_ms=FIRST + 50 * OUTAGE_MS)
+    assert next_week == replace(first, memory=RestartMemory(refused_ms=FIRST + 100 * OUTAGE_MS))
+
+
+def test_a_clock_that_was_ahead_makes_no_outage_longer() -> None:  # semantics F4
+    ahead = Restart(0, memory=RestartMemory(refused_ms=90_000_000))
+    found = refused(ONE[0], ahead, FIRST)
+    assert found == Restart(0, 10_000, RestartMemory(refused_ms=FIRST))
+
+
+def test_without_restarts_the_first_failure_ends_the_epoch() -> None:  # semantics F4
+    assert isinstance(refused(NoRestart(), Restart(0), FIRST), Exhausted)
+
+
+@pytest.mark.parametrize("strategy", ONE)
+def test_an_outage_leaves_the_restarts_to_the_stage(world: World, strategy: RestartStrategy) -> None:  # semantics F4
+    """Whether the task says so, or the driver by its decline, seen by the task or by the sensor first."""
+    world.config = CheckpointConfig(restart_strategy=strategy, tolerable_failed_checkpoints=9)
+    world.trigger("a")
+
+    def lose(claimant: str, *, declines: bool, of_store: bool) -> None:
+        handover = world.submit("a", "clean", claimant).handover
+        world.clock.advance(timedelta(minutes=5))
+        if declines:
+            world.decline(handover, reason=Reason.IO_EXCEPTION, of_store=of_store)
+
+    def left() -> int | None:
+        (entry,) = world.coordinator().head().pending
+        return entry.restarts_left
+
+    lose("one", declines=False, of_store=True)
+    assert isinstance(world.coordinator().fail("a", "clean", "one", "refused", of_store=True), FailedOver)
+    assert left() == 1
+    lose("two", declines=True, of_store=True)
+    assert isinstance(world.coordinator().fail("a", "clean", "two", "status 1"), FailedOver)
+    assert left() == 1
+    lose("three", declines=True, of_store=True)
+    assert isinstance(world.coordinator().progress("a"), Failed), "the sensor sees the decline first"
+    lose("four", declines=True, of_store=False)
+    answer = world.coordinator().fail("a", "clean", "four", "what the task has seen of it", of_store=True)
+    assert isinstance(answer, FailedOver)
+    assert left() == 0, "what the driver declines for goes before it"
+    lose("five", declines=False, of_store=False)
+    assert isinstance(world.coordinator().fail("a", "clean", "five", "a bad row"), Failed)
