@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRefused, Triggered
+from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, EpochCompleted, Failed, InputRefused, Triggered
 from airflow_cairn.checkpoint.config import NoRestart
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
@@ -79,6 +79,11 @@ def declined_as_closing(world: World) -> None:
     document = json.loads(world.memory.get(key).data)
     document["reason"] = "CHECKPOINT_DECLINED_TASK_CLOSING"
     world.memory.put(key, json.dumps(document).encode())
+    world.coordinator().progress("e2")
+
+
+def declined(world: World) -> None:
+    world.decline(world.submit("e2", "clean").handover)
     world.coordinator().progress("e2")
 
 
@@ -181,8 +186,8 @@ def test_a_savepoint_that_stops_nothing_is_settled_too(world: World) -> None:  #
 
 @pytest.mark.parametrize(
     "way",
-    [expired, lambda world: world.coordinator().pause(), aborted(Reason.CHECKPOINT_SUBSUMED)],
-    ids=["expired", "paused", "overtaken"],
+    [expired, lambda world: world.coordinator().pause(), aborted(Reason.CHECKPOINT_SUBSUMED), declined],
+    ids=["expired", "paused", "overtaken", "declined"],
 )
 def test_an_epoch_that_goes_on_by_itself_is_waited_for(world: World, way: Way) -> None:  # semantics P2, D5, S1, C2
     world.config = replace(CONFIG, tolerable_failed_checkpoints=1)
@@ -190,8 +195,10 @@ def test_an_epoch_that_goes_on_by_itself_is_waited_for(world: World, way: Way) -
     stop(world)
     way(world)
     assert stands(world).waits
+    assert isinstance(world.coordinator().trigger(world.request("e3")), Declined)
     world.coordinator().unpause()
-    world.coordinator().go_on("e2")
+    assert not isinstance(world.coordinator().go_on("e2"), Failed)
+    assert world.coordinator().head().pending_of_epoch("e2") is not None
     world.run_epoch("e2")
     assert_whole(world, stop(world))
 

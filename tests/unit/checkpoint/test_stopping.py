@@ -23,7 +23,7 @@ from tests.support.narrowing import expect, known
 from tests.support.parsed_once import parsed_once
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, assert_whole, folder, standing, take
-from tests.support.world.world import CONFIG, TIMEOUT, World
+from tests.support.world.world import CONFIG, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
 
 LAST = "drain-1"
@@ -88,27 +88,6 @@ def test_the_running_epoch_finishes_and_no_other_begins(world: World) -> None:  
     assert world.coordinator().still_waits(turn_of(request)) is None
 
 
-def test_the_running_epoch_may_need_another_attempt(world: World) -> None:  # semantics P2, D2
-    world.config = replace(CONFIG, tolerable_failed_checkpoints=3)
-    world.trigger("e2")
-    stop(world, timeout=timedelta(days=1))
-    world.clock.advance(TIMEOUT + timedelta(seconds=1))
-    assert isinstance(ask(world, "e3"), Declined)
-    world.run_epoch("e2")
-    assert_whole(world, stop(world))
-
-
-def test_the_epoch_that_is_waited_for_is_taken_up(world: World) -> None:  # semantics D5, P2
-    world.config = replace(CONFIG, tolerable_failed_checkpoints=3)
-    world.trigger("e2")
-    stop(world)
-    world.decline(world.submit("e2", "clean").handover)
-    assert not isinstance(world.coordinator().go_on("e2"), Failed)
-    assert world.coordinator().head().pending_of_epoch("e2") is not None
-    world.run_epoch("e2")
-    assert_whole(world, stop(world))
-
-
 def test_what_failed_within_the_limit_is_not_taken_up(world: World) -> None:  # semantics D5, P2
     world.config = replace(CONFIG, tolerable_failed_checkpoints=3)
     world.trigger("e2")
@@ -140,18 +119,6 @@ class FaultyStop:
         with suppress(Crashed):
             stop(self._world, store=FaultyStore(self._world.store, first, Fault.CRASH_BEFORE))
         return known(self._world.coordinator().head().stopping())
-
-
-def test_if_the_epoch_is_lost_the_job_goes_on(world: World) -> None:  # semantics P2
-    pending = world.trigger("e2").pending.checkpoint
-    stop(world)
-    assert isinstance(ask(world, "e3"), Declined)
-    world.coordinator().abort(pending, Reason.JOB_FAILURE, "the DAG run has ended")
-    entry = stop(world)
-    assert (entry.status, entry.reason) == (Status.FAILED, Reason.JOB_FAILURE)
-    head = world.coordinator().head()
-    assert (head.stopped, head.stopping()) == (None, None)
-    assert isinstance(ask(world, "e3"), Triggered)
 
 
 def test_if_it_does_not_end_in_time_the_job_goes_on(world: World) -> None:  # semantics P2, D2

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint import RequestKind
-from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, TriggerAnswer, Triggered
+from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Owner, Slice
 from airflow_cairn.checkpoint.documents.head import MAX_WAITING
@@ -95,11 +95,6 @@ def test_two_triggers_of_one_epoch_at_once_make_one_checkpoint(world: World) -> 
     assert len(world.coordinator().head().pending) == 1
     world.run_epoch("a")
     world.audit("z", "a")
-
-
-def test_a_completed_epoch_is_never_triggered_again(world: World) -> None:  # semantics T9
-    checkpoint = world.run_epoch("a")
-    assert world.coordinator().trigger(world.request("a")) == EpochCompleted("a", checkpoint)
 
 
 def test_too_many_pending_checkpoints_decline_the_next_one(world: World) -> None:  # semantics T1
@@ -285,15 +280,6 @@ def test_when_a_checkpoint_ends_the_next_waiting_request_is_considered(world: Wo
     assert isinstance(_ask(world, "b"), Triggered)
 
 
-def test_manual_requests_go_before_periodic_ones_and_the_oldest_first(world: World) -> None:  # semantics T2
-    _ask(world, "a")
-    _ask(world, "p1")
-    _ask(world, "m1", RequestKind.MANUAL)
-    _ask(world, "p2")
-    _ask(world, "m2", RequestKind.MANUAL)
-    assert [each.epoch for each in world.coordinator().head().waiting] == ["m1", "m2", "p1", "p2"]
-
-
 @pytest.mark.parametrize(
     ("waiting", "left"),
     [
@@ -327,12 +313,6 @@ def test_the_pause_begins_with_a_completion_and_with_nothing_else(world: World) 
     assert answer.retry_at_ms == world.clock.now_ms + 60_000, "rescheduled for the moment it ends"
 
 
-def test_manual_requests_ignore_the_pause(world: World) -> None:  # semantics T3
-    world.config = replace(CONFIG, min_pause=timedelta(minutes=1))
-    world.run_epoch("a")
-    assert isinstance(_ask(world, "b", RequestKind.MANUAL), Triggered)
-
-
 def test_savepoints_ignore_the_pause_and_start_a_pause_themselves(world: World) -> None:  # semantics T4
     world.config = replace(CONFIG, min_pause=timedelta(minutes=1))
     world.run_epoch("z")
@@ -340,7 +320,8 @@ def test_savepoints_ignore_the_pause_and_start_a_pause_themselves(world: World) 
     world.clock.advance(timedelta(seconds=59))
     assert take(world, asked("another")).status is Status.COMPLETED
     world.clock.advance(timedelta(seconds=59))
-    assert _declined(_ask(world, "b")) is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
+    answer = expect(Declined, _ask(world, "b"))
+    assert (answer.reason, answer.retry_at_ms) == (Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, world.clock() + 1_000)
     world.clock.advance(timedelta(seconds=1))
     assert isinstance(_ask(world, "b"), Triggered)
 

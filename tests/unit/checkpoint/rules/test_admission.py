@@ -179,16 +179,6 @@ def test_a_request_that_nobody_can_be_asked_about_keeps_no_place(world: World) -
     assert world.coordinator().head().waiting == ()
 
 
-def test_the_pause_of_a_job() -> None:  # semantics T3
-    world = World(config=replace(CONFIG, min_pause=timedelta(minutes=1)))
-    world.run_epoch("a")
-    answer = expect(Declined, ask(world, "b"))
-    assert answer.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
-    assert answer.retry_at_ms == world.clock.now_ms + 60_000
-    world.clock.advance(timedelta(minutes=1))
-    assert isinstance(ask(world, "b"), Triggered)
-
-
 def test_stopping_and_going_on(world: World) -> None:  # semantics S1
     ask(world, "a")
     ask(world, "b")

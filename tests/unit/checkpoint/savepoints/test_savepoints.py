@@ -7,10 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, Runtime
+from airflow_cairn.checkpoint import CheckpointConfig, Runtime
 from airflow_cairn.checkpoint.answers import Declined, FilesProgress, Ready, Waiting
 from airflow_cairn.checkpoint.documents import head
-from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.documents.head import InvariantError, check_invariants
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
@@ -390,8 +389,7 @@ def test_the_positions_of_sources_travel(world: World) -> None:  # semantics T8
 @pytest.fixture
 def listing_job(monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job that reads 40 files, whose lists are too long for a document here."""
-    for module in (files, files):
-        monkeypatch.setattr(module, "INLINE_BYTES", 512)
+    monkeypatch.setattr(files, "INLINE_BYTES", 512)
     job = Job(40)
     job.run("e1")
     return job
@@ -419,17 +417,6 @@ def test_a_list_that_was_altered_fails_it(listing_job: Job) -> None:  # semantic
     entry = take(world, store=InterleavingStore(world.store, "read_range", 0, alter, suffix=piece))
     assert entry.status is Status.FAILED
     assert "a file of the checkpoint was changed while it was being copied" in entry.detail
-
-
-def test_its_end_starts_the_pause(world: World) -> None:  # semantics T4, T3
-    world.config = replace(CONFIG, min_pause=timedelta(minutes=5))
-    world.run_epoch("e1")
-    world.clock.advance(timedelta(minutes=5))
-    take(world)
-    request = replace(world.request("e2", Owner("dag", "e2")), kind=RequestKind.PERIODIC)
-    answer = expect(Declined, world.coordinator().trigger(request))
-    assert answer.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
-    assert answer.retry_at_ms == world.clock() + 5 * 60_000
 
 
 def test_the_head_remembers_a_bounded_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3

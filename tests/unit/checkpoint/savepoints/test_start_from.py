@@ -27,7 +27,6 @@ from airflow_cairn.checkpoint.rules.rewinds import Superseded
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
-from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.store import metadata_file, source_lists
 from airflow_cairn.storage import ConditionFailed, ObjectStore, UnavailableError, open_store
@@ -681,8 +680,7 @@ def test_what_others_have_copied_is_looked_at_once_more(old: World, monkeypatch:
 
 
 def test_the_lists_of_another_jobs_sources_become_its_own(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T8, C3
-    for module in (seen_files, source_files):
-        monkeypatch.setattr(module, "INLINE_BYTES", 512)
+    monkeypatch.setattr(source_files, "INLINE_BYTES", 512)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(world_module, "JOB", "rides")
         rides = Job(40)
@@ -703,8 +701,7 @@ def test_the_lists_of_another_jobs_sources_become_its_own(monkeypatch: pytest.Mo
 
 
 def test_a_list_that_is_missing_is_a_file_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (seen_files, source_files):
-        monkeypatch.setattr(module, "INLINE_BYTES", 512)
+    monkeypatch.setattr(source_files, "INLINE_BYTES", 512)
     job = Job(40)
     job.run("e1")
     folder = saved(job.world)
@@ -741,8 +738,7 @@ def without_positions(line: Line) -> Line:
 
 
 def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics B3, T8, C3
-    for module in (seen_files, source_files):
-        monkeypatch.setattr(module, "INLINE_BYTES", 512)
+    monkeypatch.setattr(source_files, "INLINE_BYTES", 512)
     rides, new = Job(40), World(config=UNALIGNED)
     rides.world.config = UNALIGNED
     rides.trigger("e1")

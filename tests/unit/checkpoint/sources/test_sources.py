@@ -19,7 +19,6 @@ from airflow_cairn.checkpoint.documents.attempt import MAX_SLICE_BYTES, EpochDoc
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.source import AssetEvent, Reading, Refusal, RunFacts, Source, check_sources
-from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import placement
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
@@ -574,8 +573,7 @@ def test_a_day_on_which_the_pattern_leaves_out_all_files_is_said() -> None:
 def test_however_runs_end_each_file_is_folded_once(
     steps: list[str], inline_bytes: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (source_files, seen_files):
-        monkeypatch.setattr(module, "INLINE_BYTES", inline_bytes)
+    monkeypatch.setattr(source_files, "INLINE_BYTES", inline_bytes)
     folder = Folder(tmp_path_factory.mktemp("files"), World())
     failed: list[str] = []
     for number, step in enumerate(steps):

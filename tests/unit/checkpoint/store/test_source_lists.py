@@ -13,7 +13,6 @@ import pytest
 
 from airflow_cairn.checkpoint.documents import layout, metadata
 from airflow_cairn.checkpoint.errors import DocumentError
-from airflow_cairn.checkpoint.sources import files as seen_files
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources.files import FileSource, SeenFiles
 from airflow_cairn.checkpoint.store import job_files, jsonl, source_lists
@@ -91,7 +90,6 @@ def position(job: Job) -> Any:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes lists of a few files to be long."""
     monkeypatch.setattr(source_files, "INLINE_BYTES", 200)
-    monkeypatch.setattr(seen_files, "INLINE_BYTES", 200)
 
 
 def settled(job: Job, *expected: str) -> None:
