@@ -1,30 +1,40 @@
-"""A job stops with a savepoint: no epoch begins in between, and if it fails the job goes on (semantics P2, S1)."""
+"""A job stops with a savepoint, and goes on if that fails: each way in which the epoch that is waited for ends (P2, S1)."""
 
+import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import RequestKind
-from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Failed, Queued, Triggered, Waiting
-from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint import Coordinator, RequestKind
+from airflow_cairn.checkpoint.answers import (
+    AlreadyRead,
+    Declined,
+    EpochCompleted,
+    Failed,
+    InputRefused,
+    Queued,
+    Triggered,
+    Waiting,
+)
+from airflow_cairn.checkpoint.config import NoRestart
+from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError
-from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.rules.admission import turn_of
+from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
+from airflow_cairn.checkpoint.rules.admission import RunState, turn_of
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.errors import raises_code
 from tests.support.narrowing import expect, known
-from tests.support.parsed_once import parsed_once
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, assert_whole, folder, standing, take
-from tests.support.world.world import CONFIG, World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
+from tests.support.world.world import CONFIG, STAGES, TIMEOUT, World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 
 LAST = "drain-1"
 
@@ -254,52 +264,383 @@ def test_a_last_epoch_needs_a_stop() -> None:
         asked("x", drain=LAST)
 
 
-def _stopped_or_going_on(world: World) -> None:
-    """The next to ask brings it to its end; if the job has stopped, the savepoint holds all that has completed."""
-    entry = stop(world)
+Way = Callable[[World], object]
+"""Brings what is pending of e2 to its end, without completing it."""
+
+
+def stands(world: World, request: str = "upgrade") -> SavepointEntry:
+    """The stop as the head has it, without asking for it again."""
+    return known(world.coordinator().head().savepoint_by_request(request))
+
+
+def refusing(world: World) -> Coordinator:
+    """A coordinator of a job whose source has nothing for any run."""
+    coordinator = world.coordinator()
+    coordinator._trigger._placement.place = lambda *_: InputRefused("events", "no asset has been updated")  # type: ignore[method-assign]
+    return coordinator
+
+
+def over(run_id: str) -> Callable[[Owner], RunState]:
+    """An Airflow in which one run has ended, and all others go on."""
+    return lambda owner: RunState.ENDED if owner.run_id == run_id else RunState.RUNNING
+
+
+def aborted(reason: Reason) -> Way:
+    return lambda world: world.coordinator().abort(world.pending_id("e2"), reason, "as it happens")
+
+
+def metadata_that_is_foreign(world: World) -> None:
+    """Every stage has acknowledged, and the metadata cannot be written (C6)."""
+    world.run_stages("e2")
+    entry = known(world.coordinator().head().pending_of_epoch("e2"))
+    world.memory.put(f"flights/chk-{entry.id:010d}/_metadata-{entry.token}", b"something else\n")
+    with pytest.raises(CheckpointError, match="FINALIZE_CHECKPOINT_FAILURE"):
+        world.coordinator().complete(entry.id)
+
+
+def declined_as_closing(world: World) -> None:
+    """A decline that does not count (D5)."""
+    handover = world.submit("e2", "clean").handover
+    world.decline(handover)
+    key = next(key for key in world.memory.all_keys() if "/declines/" in key)
+    document = json.loads(world.memory.get(key).data)
+    document["reason"] = "CHECKPOINT_DECLINED_TASK_CLOSING"
+    world.memory.put(key, json.dumps(document).encode())
+    world.coordinator().progress("e2")
+
+
+def declined(world: World) -> None:
+    world.decline(world.submit("e2", "clean").handover)
+    world.coordinator().progress("e2")
+
+
+def expired(world: World) -> None:
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("e2")
+
+
+def of_a_run_that_has_ended(world: World) -> None:
+    world.coordinator().trigger(world.request("e3", Owner("dag", "e3")), state_of=over("e2"))
+
+
+def stages_changed_and_source_refuses(world: World) -> None:
+    """The attempt ends because the DAG has changed, and its trigger then finds nothing to read."""
+    request = replace(world.request("e2", Owner("dag", "e2")), stages=STAGES[:3])
+    assert isinstance(refusing(world).trigger(request), InputRefused)
+
+
+def no_restart_is_left(world: World) -> None:
+    submitted = world.submit("e2", "clean", "a try")
+    assert submitted.handover.claimant == "a try"
+    world.coordinator().fail("e2", "clean", "a try", "the driver was killed", final=True)
+
+
+def rewound(world: World) -> None:
+    world.coordinator().rewind(1, abort_pending=True)
+
+
+def started_from_another(world: World) -> None:
+    world.coordinator().start_from(saved(world, checkpoint=1), ImportOptions(again=True))
+
+
+WAYS: dict[str, tuple[Way, Reason]] = {
+    "aborted: FINALIZE_CHECKPOINT_FAILURE": (metadata_that_is_foreign, Reason.FINALIZE_CHECKPOINT_FAILURE),
+    "a decline that does not count": (declined_as_closing, Reason.CHECKPOINT_DECLINED_TASK_CLOSING),
+    "expired above the limit": (expired, Reason.CHECKPOINT_EXPIRED),
+    "the DAG run has ended": (of_a_run_that_has_ended, Reason.JOB_FAILURE),
+    "its DAG changed, and its source refuses": (stages_changed_and_source_refuses, Reason.TRIGGER_CHECKPOINT_FAILURE),
+    "no restart is left": (no_restart_is_left, Reason.JOB_FAILURE),
+    "restored by hand": (lambda world: world.coordinator().restore_latest(), Reason.CHECKPOINT_COORDINATOR_SUSPEND),
+    **{
+        f"aborted: {reason}": (aborted(reason), reason)
+        for reason in (
+            Reason.JOB_FAILURE,
+            Reason.CHECKPOINT_COORDINATOR_SUSPEND,
+            Reason.CHECKPOINT_DECLINED,
+            Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER,
+            Reason.CHECKPOINT_ASYNC_EXCEPTION,
+            Reason.IO_EXCEPTION,
+            Reason.TRIGGER_CHECKPOINT_FAILURE,
+        )
+    },
+    "given up by a person": (lambda world: world.coordinator().resume(), Reason.CHECKPOINT_COORDINATOR_SUSPEND),
+}
+"""Each way for an attempt to end (`transitions.abort` and its callers), and why the stop fails then."""
+
+
+@pytest.mark.parametrize(("way", "reason"), WAYS.values(), ids=WAYS.keys())
+def test_the_end_of_the_epoch_settles_the_stop(world: World, way: Way, reason: Reason) -> None:  # semantics P2
+    if way is no_restart_is_left:
+        world.config = replace(CONFIG, restart_strategy=NoRestart())
+    world.coordinator().trigger(world.request("e2", Owner("dag", "e2")))
+    assert stop(world).waits
+    assert isinstance(world.coordinator().trigger(world.request("e3")), Declined)
+    way(world)
+    entry = stands(world)
+    assert (entry.status, entry.reason) == (Status.FAILED, reason), "in the same swap, and nobody has asked again"
+    assert entry.detail
     head = world.coordinator().head()
-    if entry.waits:
-        world.run_epoch(entry.epoch)
-        entry, head = stop(world), world.coordinator().head()
-    if entry.status is Status.COMPLETED:
-        assert_whole(world, entry)
-        assert entry.source is not None
-        assert (head.stopped, head.latest_id()) == (Stopped.SHUTDOWN, entry.source.checkpoint), "no epoch in between"
-        assert head.pending == ()
-    else:
-        assert head.stopped is None
-    world.coordinator().clean()
+    assert (head.stopped, head.stopping()) == (None, None)
+    for pending in head.pending:
+        world.coordinator().abort(pending.id, Reason.JOB_FAILURE, "so that nothing else is in the way")
+    assert isinstance(world.ask("e4"), Triggered), "the job goes on"
+
+
+@pytest.mark.parametrize("way", [rewound, started_from_another])
+def test_going_back_settles_the_stop(world: World, way: Way) -> None:  # semantics P2, R5
+    world.run_epoch("e1b")
+    world.trigger("e2")
+    stop(world)
+    way(world)
+    assert stands(world).status is Status.FAILED
+    assert isinstance(world.ask("e4"), Triggered)
+
+
+def test_a_changed_dag_is_no_end(world: World) -> None:  # semantics P2, T9
+    world.trigger("e2")
+    stop(world)
+    world.stages = (*STAGES, StageSpec("late", upstream=("clean",)))
+    assert world.trigger("e2").pending.attempt == 2
+    assert stands(world).waits
+
+
+def test_a_savepoint_that_stops_nothing_is_settled_too(world: World) -> None:  # semantics P1
+    world.trigger("e2")
+    take(world, asked("nightly"))
+    aborted(Reason.JOB_FAILURE)(world)
+    assert stands(world, "nightly").reason is Reason.JOB_FAILURE
+
+
+@pytest.mark.parametrize(
+    "way",
+    [expired, lambda world: world.coordinator().pause(), aborted(Reason.CHECKPOINT_SUBSUMED), declined],
+    ids=["expired", "paused", "overtaken", "declined"],
+)
+def test_an_epoch_that_goes_on_by_itself_is_waited_for(world: World, way: Way) -> None:  # semantics P2, D5, S1, C2
+    world.config = replace(CONFIG, tolerable_failed_checkpoints=1)
+    world.trigger("e2")
+    stop(world)
+    way(world)
+    assert stands(world).waits
+    assert isinstance(world.coordinator().trigger(world.request("e3")), Declined)
+    world.coordinator().unpause()
+    assert not isinstance(world.coordinator().go_on("e2"), Failed)
+    assert world.coordinator().head().pending_of_epoch("e2") is not None
+    world.run_epoch("e2")
+    assert_whole(world, stop(world))
+
+
+def test_and_settled_when_its_dag_run_ends_meanwhile(world: World) -> None:  # semantics P2, D5
+    world.config = replace(CONFIG, tolerable_failed_checkpoints=1)
+    world.coordinator().trigger(world.request("e2", Owner("dag", "e2")))
+    stop(world)
+    expired(world)
+    request = world.request("e3", Owner("dag", "e3"))
+    assert isinstance(world.coordinator().trigger(request), Declined)
+    assert isinstance(world.coordinator().trigger(request, state_of=over("e2")), Triggered)
+    assert "the DAG run e2 has ended" in stands(world).detail
+
+
+# The job's last run, which has still to begin.
+
+
+def refused_by_its_source(world: World) -> None:
+    assert isinstance(refusing(world).trigger(world.request(LAST)), InputRefused)
+
+
+def paused_and_periodic(world: World) -> None:
+    world.coordinator().pause()
+    request = replace(world.request(LAST), kind=RequestKind.PERIODIC)
+    assert isinstance(world.coordinator().trigger(request), Declined)
+
+
+def wrong_for_the_latest_checkpoint(world: World) -> None:
+    stages = (replace(STAGES[0], parallelism=3, max_parallelism=7), *STAGES[1:])
+    world.stages = tuple(each for each in stages if each.uid != "report")
+    with pytest.raises(CheckpointError, match="claims"):
+        world.trigger(LAST)
+    world.stages = STAGES
+
+
+def read_already(world: World) -> None:
+    """Another run has read the same window of time (T8)."""
+    window = Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
+    coordinator = world.coordinator()
+    holds = AlreadyRead(LAST, "2026-01-01 to 2026-01-02", 1, None)
+    coordinator._trigger._placement.place = lambda *_: holds  # type: ignore[method-assign]
+    assert isinstance(coordinator.trigger(replace(world.request(LAST), slice=window)), AlreadyRead)
+
+
+def completed_before(world: World) -> None:
+    assert isinstance(world.ask("e1"), EpochCompleted)
+
+
+NEVER: dict[str, tuple[Way, Reason, str]] = {
+    "its source has nothing": (refused_by_its_source, Reason.TRIGGER_CHECKPOINT_FAILURE, LAST),
+    "its input has been read already": (read_already, Reason.TRIGGER_CHECKPOINT_FAILURE, LAST),
+    "it is declined": (paused_and_periodic, Reason.PERIODIC_SCHEDULER_SHUTDOWN, LAST),
+    "its request is wrong": (wrong_for_the_latest_checkpoint, Reason.TRIGGER_CHECKPOINT_FAILURE, LAST),
+    "it has completed before": (completed_before, Reason.TRIGGER_CHECKPOINT_FAILURE, "e1"),
+    "nobody will run it": (lambda world: world.coordinator().give_up_stop(LAST, "gone"), Reason.JOB_FAILURE, LAST),
+}
+"""Each way in which the job's last run never begins."""
+
+
+@pytest.mark.parametrize(("way", "reason", "last"), NEVER.values(), ids=NEVER.keys())
+def test_a_last_run_that_never_begins_settles_the_stop(world: World, way: Way, reason: Reason, last: str) -> None:
+    # semantics P2
+    assert stop(world, drain=last).waits
+    way(world)
+    entry = stands(world)
+    assert (entry.status, entry.reason) == (Status.FAILED, reason)
+    assert f"the run {last}, which it waited for, does not begin: " in entry.detail
+    world.coordinator().unpause()
+    assert isinstance(world.ask("e4"), Triggered)
+
+
+def test_a_last_run_that_has_ended_before_it_began_is_seen_by_others(world: World) -> None:  # semantics P2
+    stop(world, drain=LAST)
+    request = world.request("e3", Owner("dag", "e3"))
+    unknown = world.coordinator().trigger(request, state_of=lambda _: RunState.UNKNOWN)
+    assert isinstance(unknown, Declined), "it may not be made yet"
+    assert isinstance(world.coordinator().trigger(request, state_of=over(LAST)), Triggered)
+    assert stands(world).reason is Reason.JOB_FAILURE
+
+
+def test_a_last_run_that_is_overtaken_goes_on_and_is_waited_for(world: World) -> None:  # semantics P2, C2
+    world.config = replace(CONFIG, max_concurrent_checkpoints=2)
+    world.trigger("e2")
+    stop(world, drain=LAST)
+    world.trigger(LAST)
+    world.run_epoch("e2")
+    world.coordinator().go_on(LAST)
+    assert stands(world).waits
+    world.run_epoch(LAST)
+    assert_whole(world, stop(world, drain=LAST))
+
+
+def test_a_failure_that_a_retry_may_cure_is_no_end(world: World) -> None:  # semantics P2, F4
+    stop(world, drain=LAST)
+    coordinator = world.coordinator()
+
+    def fails(*_: object) -> None:
+        raise UnavailableError("the store is away")
+
+    coordinator._trigger._placement.place = fails  # type: ignore[method-assign,assignment]
+    with pytest.raises(UnavailableError):
+        coordinator.trigger(world.request(LAST))
+    assert stands(world).waits
+    world.run_epoch(LAST)
+    assert_whole(world, stop(world, drain=LAST))
+
+
+# A job that was drained, and does not stop (semantics P2).
+
+
+def drained(world: World) -> int:
+    """Bring the job's last run to its end; its savepoint is not made yet."""
+    stop(world, drain=LAST)
+    world.run_epoch(LAST)
+    entry = stands(world)
+    assert entry.source is not None
+    return entry.source.checkpoint
+
+
+def damaged(world: World) -> None:
+    world.files.delete([next(key for key in sorted(world.referred(), reverse=True) if "/state/" in key)])
+    stop(world, drain=LAST)
+
+
+def too_late(world: World) -> None:
+    world.clock.advance(timedelta(hours=25))
+    world.coordinator().progress("e3")
+
+
+def resumed(world: World) -> None:
     world.coordinator().resume()
-    world.run_epoch("e9")
-    assert len(set(world.folded()["clean"])) == len(world.folded()["clean"])
 
 
-@pytest.mark.large
-@pytest.mark.parametrize("running", [False, True], ids=["idle", "running"])
-def test_whoever_asks_again_stops_it(running: bool) -> None:  # semantics P2, W2, T6
-    with parsed_once():
-        _strike(running=running)
+@pytest.mark.parametrize("retained", [1, 3])
+@pytest.mark.parametrize("way", [damaged, too_late, resumed])
+def test_a_drained_job_goes_back_to_the_checkpoint_before(world: World, way: Way, retained: int) -> None:
+    # semantics P2
+    world.config = replace(CONFIG, retained=retained)
+    world.run_epoch("e2")
+    before = world.coordinator().head().latest_id()
+    checkpoint = drained(world)
+    way(world)
+    entry = stands(world)
+    assert entry.status is Status.FAILED
+    assert (
+        f"The job goes back to the checkpoint before, because its last run had drained it. Clear the run {LAST} to"
+        in (entry.detail)
+    )
+    head = world.coordinator().head()
+    assert head.latest_id() == before
+    assert (head.rewinds[-1].to, head.rewinds[-1].drained, head.stopped) == (before, checkpoint, None)
+    assert world.trigger("e3").pending.restore is not None
+    world.run_epoch("e3")
+    again = world.trigger(LAST).pending
+    assert again.draining is False, "its run is no last one any more, and its input is read"
+    world.run_epoch(LAST)
+    assert world.folded()["clean"] == ["e1", "e2", "e3", LAST]
+    assert all(each.whole for each in world.coordinator().verify())
 
 
-def _strike(*, running: bool) -> None:
-    start = World()
-    start.run_epoch("e1")
-    if running:
-        start.trigger("e2")
-        stop(start)
-        start.run_epoch("e2")
-    recording = RecordingStore(start.fork().store)
-    stop(start.fork(), store=recording)
-    for at, write in enumerate(recording.writes):
-        for fault in Fault:
-            world = start.fork()
-            store = FaultyStore(world.store, at, fault)
-            with suppress(Crashed, UnavailableError):
-                stop(world, store=store)
-            assert store.struck, write
-            _stopped_or_going_on(world)
-        world = start.fork()
-        before = sum(each.verb == write.verb for each in recording.writes[:at])
-        entry = stop(world, store=InterleavingStore(world.store, write.verb, before, partial(ask, world, "e5")))
-        assert not entry.waits or entry.epoch == "e5", "it began before the job was stopping"
-        _stopped_or_going_on(world)
+def test_a_job_that_was_drained_by_its_first_run_goes_back_to_its_start() -> None:  # semantics P2
+    world = World()
+    world.ask("e0")
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "so that there is a job")
+    drained(world)
+    resumed(world)
+    assert world.coordinator().head().completed == ()
+    world.run_epoch("e1")
+    assert world.folded()["clean"] == ["e1"]
+
+
+def test_a_stop_that_has_succeeded_is_not_undone(world: World) -> None:  # semantics P2
+    checkpoint = drained(world)
+    assert_whole(world, stop(world, drain=LAST))
+    world.coordinator().resume()
+    assert world.coordinator().head().latest_id() == checkpoint
+
+
+# What is owed to two-phase sinks (semantics P2, C4).
+
+
+def staged(world: World, epoch: str) -> None:
+    """Let an epoch complete whose first stage has staged something outside."""
+    world.listen("sink")
+    world.ask(epoch)
+    handover = world.submit(epoch, "clean").handover
+    world.coordinator().acknowledge(replace(world.write(handover), committables={"rows": {"of": epoch}}))
+    world.run_stage(epoch, "routes", "airports", "report")
+    world.coordinator().complete(world.pending_id(epoch))
+
+
+def test_a_stop_is_not_reported_before_its_sinks_have_committed(world: World) -> None:  # semantics P2, C4
+    staged(world, "e2")
+    entry = stop(world)
+    assert (entry.status, entry.source is not None) == (Status.PENDING, True)
+    coordinator = world.coordinator()
+    assert coordinator.held_by_listeners(entry) == ("sink",)
+    assert "these listeners to be notified that a checkpoint has completed: sink. The sensor" in coordinator.awaited_by(
+        entry
+    )
+    assert coordinator.head().stopped is None, "the sensor and the triggers still run, and tell the sink"
+    assert isinstance(world.coordinator().trigger(world.request("e3")), Declined)
+    coordinator.deliver(world.ears)
+    assert [each.committables[0].value for each in world.ears[0].heard if each.committables] == [{"of": "e2"}]
+    assert_whole(world, stop(world))
+
+
+def test_a_listener_that_is_given_up_holds_no_stop(world: World) -> None:  # semantics P2, C4
+    staged(world, "e2")
+    assert stop(world).status is Status.PENDING
+    world.coordinator().forget_listener("sink")
+    assert_whole(world, stop(world))
+
+
+def test_a_savepoint_that_stops_nothing_waits_for_no_listener(world: World) -> None:  # semantics C4
+    staged(world, "e2")
+    assert_whole(world, take(world, asked("nightly")))

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready, Submit, Triggered
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready, Submit
 from airflow_cairn.checkpoint.documents import codec, head, layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import MAX_HISTORY
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError
-from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.views.stats import StoreCost, stats
@@ -23,9 +23,9 @@ from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.narrowing import expect
 from tests.support.world.lagging import REGIONAL
-from tests.support.world.listeners import Killed, Listener, complete_told, trigger_told
+from tests.support.world.listeners import Listener, complete_told, trigger_told
 from tests.support.world.world import JOB, TIMEOUT, World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
+from tests.support.wrapped_stores import InterleavingStore, RecordingStore, WrappedStore
 
 
 def test_the_metadata_is_written_before_the_decision(world: World) -> None:  # semantics C1
@@ -43,20 +43,6 @@ def test_completing_too_early_says_who_is_missing_and_changes_nothing(world: Wor
         world.coordinator().complete(1)
     assert caught.value.fields["stage"] == "routes"
     assert world.coordinator().head() == before
-
-
-def test_completing_again_gives_the_same_answer(world: World) -> None:  # semantics C1, D3
-    world.run_stages("a")
-    assert [world.coordinator().complete(1) for _ in range(3)] == [EpochCompleted("a", 1)] * 3
-
-
-def test_two_finishers_write_equal_metadata(world: World) -> None:  # semantics D3
-    world.run_stages("a")
-    store = InterleavingStore(world.store, "replace", 0, lambda: world.coordinator().complete(1))
-    assert world.coordinator(store).complete(1) == EpochCompleted("a", 1)
-    assert len([key for key in world.standing() if "_metadata" in key]) == 1
-    world.coordinator().clean()
-    world.audit("a")
 
 
 def test_an_unknown_id_is_said_to_be_one(world: World) -> None:
@@ -376,69 +362,6 @@ def test_what_a_later_epoch_of_four_stages_costs(world: World) -> None:
     assert store.total - dear <= cost.reads
 
 
-def test_every_status_of_the_history_is_final(world: World) -> None:  # semantics D3
-    assert isinstance(world.coordinator().trigger(world.request("a")), Triggered)
-    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
-    world.run_epoch("a")
-    statuses = [entry.status for entry in world.coordinator().head().history]
-    assert statuses == [Status.FAILED, Status.COMPLETED]
-
-
-def test_complete_is_told_once_and_then_gone(world: World) -> None:  # semantics C4
-    complete_told(world, "a")
-    listener = Listener()
-    assert [world.coordinator().deliver([listener]) for _ in range(2)] == [1, 0]
-    assert listener.told == [(1, "complete", 1)]
-    world.audit("a")
-
-
-def test_the_swap_that_completes_leaves_the_notice(world: World) -> None:  # semantics C1, C4
-    """The finisher dies right after its swap: the notice is there for the next one."""
-    complete_told(world, "a", "warehouse", "mail")
-    (notice,) = world.coordinator().head().notices
-    assert (notice.checkpoint, notice.listeners) == (1, ("warehouse", "mail"))
-
-
-def test_a_notifier_that_is_killed_is_followed_by_another(world: World) -> None:  # semantics C4
-    complete_told(world, "a")
-    listener = Listener(kills=1)
-    with pytest.raises(Killed):
-        world.coordinator().deliver([listener])
-    assert world.coordinator().deliver([listener]) == 1
-    assert listener.told == [(1, "complete", 1)] * 2, "at least once"
-
-
-def test_an_abort_carries_the_latest_completed_id(world: World) -> None:  # semantics C4, D4
-    complete_told(world, "a")
-    trigger_told(world, "b")
-    world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "bad row")
-    listener = Listener()
-    assert world.coordinator().deliver([listener]) == 2
-    assert listener.told == [(1, "complete", 1), (2, "CHECKPOINT_DECLINED", 1)]
-
-
-def test_every_listener_hears_of_it_though_one_fails(world: World) -> None:  # semantics C4
-    complete_told(world, "a", "warehouse", "mail")
-    broken, sound = Listener(failures=1), Listener("mail")
-    with raises_code("listener"):
-        world.coordinator().deliver([broken, sound])
-    assert (broken.told, sound.told) == ([], [(1, "complete", 1)])
-    world.coordinator().deliver([broken, sound])
-    assert (broken.told, sound.told) == ([(1, "complete", 1)], [(1, "complete", 1)])
-
-
-@pytest.mark.parametrize("at", [0, 1], ids=["metadata", "head"])
-@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
-def test_a_crash_while_completing_is_finished_by_whoever_comes_next(
-    world: World, at: int, fault: Fault
-) -> None:  # semantics C1
-    world.run_stages("a")
-    with pytest.raises(Crashed):
-        world.coordinator(FaultyStore(world.store, at, fault)).complete(1)
-    assert world.coordinator().complete(1) == EpochCompleted("a", 1)
-    world.audit("a")
-
-
 def test_whoever_waits_hears_completed_only_once_store_and_history_have_it(world: World) -> None:  # semantics C3
     world.run_stages("a")
     heard = []
@@ -466,24 +389,6 @@ def test_a_deletion_that_fails_does_not_fail_the_new_checkpoint(world: World) ->
     assert [entry.id for entry in world.coordinator().head().completed] == [2, 3]
     world.coordinator().clean()
     world.audit("a", "b", "c")
-
-
-def test_a_state_file_stays_while_a_retained_checkpoint_names_it(world: World) -> None:  # semantics C3
-    world.run_epoch("a")
-    first = world.referred()
-    world.run_epoch("b")
-    assert first <= world.standing(), "retained is 2"
-    world.run_epoch("c")
-    assert first & world.standing() == {key for key in first if "state.lookup" in key}, "only what c refers to"
-
-
-def test_metadata_of_a_newer_format_is_refused_by_name(world: World) -> None:  # semantics C5
-    world.run_epoch("a", "b")
-    key = f"{JOB}/{world.coordinator().head().completed[-1].metadata.key}"
-    world.memory.put(key, world.memory.get(key).data.replace(b'"format":2', b'"format":9', 1))
-    (damage,) = world.coordinator().verify(2)[0].damages
-    assert (damage.checkpoint, f"{JOB}/{damage.key}") == (2, key)
-    assert "written by a newer Cairn" in damage.problem
 
 
 def test_a_job_of_an_older_format_is_written_in_the_current_one(

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.answers import Triggered, TriggerRequest
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.strict_json import Json
@@ -45,6 +45,15 @@ def fail(world: World, epoch: str, store: NoRoom | None = None) -> Head:
     with pytest.raises((UnavailableError, ForbiddenError), match="the store is told to fail"):
         world.trigger(epoch, store or NoRoom(world.store))
     return world.coordinator().head()
+
+
+def asking(world: World, error: Exception) -> TriggerRequest:
+    """A request whose source raises this."""
+
+    def ask(position: Json, run: RunFacts) -> tuple[Json, Json]:
+        raise error
+
+    return replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
 
 
 @pytest.mark.parametrize("error", [UnavailableError, ForbiddenError])
@@ -116,11 +125,7 @@ def test_what_else_goes_wrong_is_kept_and_does_not_count_towards_the_limit(world
 
 def test_a_source_that_raises_is_a_trigger_that_failed(world: World) -> None:  # semantics T1, T8, O1
     """With the cause in the head, and in the counts, as a master hook that raises is."""
-
-    def ask(position: Json, run: RunFacts) -> tuple[Json, Json]:
-        raise KeyError("no partition 2001-01-02")
-
-    request = replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
+    request = asking(world, KeyError("no partition 2001-01-02"))
     for _ in range(2):
         world.clock.advance(timedelta(seconds=1))
         with raises_code("source", match="the source ledger failed in read: KeyError") as raised:
@@ -149,11 +154,7 @@ def test_so_is_one_that_raises_when_its_position_is_moved(
 
 def test_a_source_that_says_that_it_cannot_be_used_is_kept_and_counts(world: World) -> None:  # semantics T1, O1
     """A Cairn error that no retry cures, such as a connection that is not defined, stays that."""
-
-    def ask(position: Json, run: RunFacts) -> tuple[Json, Json]:
-        raise InvalidConfigError("the connection ledger is not defined", conn_id="ledger")
-
-    request = replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
+    request = asking(world, InvalidConfigError("the connection ledger is not defined", conn_id="ledger"))
     with pytest.raises(InvalidConfigError, match="the connection ledger is not defined"):
         world.coordinator().trigger(request)
     head = world.coordinator().head()
@@ -163,10 +164,7 @@ def test_a_source_that_says_that_it_cannot_be_used_is_kept_and_counts(world: Wor
 
 
 def test_a_source_whose_store_does_not_answer_is_no_broken_source(world: World) -> None:  # semantics T1, D5
-    def ask(position: Json, run: RunFacts) -> tuple[Json, Json]:
-        raise UnavailableError("the store did not answer")
-
-    request = replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
+    request = asking(world, UnavailableError("the store did not answer"))
     with pytest.raises(UnavailableError):
         world.coordinator().trigger(request)
     assert world.coordinator().head().declined[0].reason is Reason.IO_EXCEPTION

@@ -286,12 +286,6 @@ def test_a_stage_that_is_tried_again_by_itself_is_not_named_by_its_report(world:
     assert ITSELF not in late_report(world, driver, meanwhile=False).restarted
 
 
-def test_a_report_after_the_acknowledgement_changes_nothing(world: World, driver: Handover) -> None:
-    # semantics F5
-    assert world.drive(driver) is AckAnswer.SUCCESS
-    assert isinstance(world.coordinator().fail("a", "routes", "routes-1", "killed"), NothingToDo)
-
-
 def test_the_end_of_a_cleared_try_is_reported_under_the_id_of_the_next(world: World) -> None:
     # semantics F5
     """Airflow gives a task that is cleared while it runs a new id, and reports the end of the old try under it."""

@@ -11,8 +11,7 @@ from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Owner, Slice
 from airflow_cairn.checkpoint.documents.head import MAX_WAITING
-from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.extensions.contracts import check_hooks
+from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.rules.admission import RunState
@@ -402,11 +401,6 @@ def test_state_that_no_hook_claims(world: World) -> None:  # semantics T7, R3
     world.coordinator().restore_hooks(choice, [two], allow_non_restored_state=True)
     triggered(world, "b", two, allow=True)
     assert two.calls[1] == ("restore", 1, None)
-
-
-def test_two_hooks_of_one_name_are_refused() -> None:  # semantics T7
-    with pytest.raises(InvalidConfigError, match="two hooks have one name"):
-        check_hooks([Ids("ids"), Ids("ids")], 1)
 
 
 def test_a_request_within_the_pause_keeps_its_place_before_later_ones(world: World) -> None:  # semantics T2, T3

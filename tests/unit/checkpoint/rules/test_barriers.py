@@ -63,14 +63,6 @@ def test_what_reads_nothing_from_it_takes_part(world: World) -> None:  # semanti
     assert isinstance(world.coordinator().begin("a", "airports", world.new_claimant()), Submit)
 
 
-def test_a_decline_after_the_acknowledgement_cancels_nothing(world: World) -> None:  # semantics B4, D1
-    world.trigger("a")
-    handover = world.submit("a", "clean").handover
-    world.drive(handover)
-    world.decline(handover)
-    assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant()), Submit)
-
-
 def test_the_next_attempt_runs_both_anew(world: World) -> None:  # semantics B4, F1, F2
     world.run_epoch("a")
     world.trigger("b")

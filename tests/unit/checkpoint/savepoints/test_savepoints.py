@@ -87,13 +87,33 @@ def test_the_same_request_elsewhere_is_refused(world: World) -> None:
         take(world, asked(target="s3://elsewhere/other"))
 
 
-def test_a_running_epoch_is_waited_for(world: World) -> None:  # semantics T4
+def fail_over(world: World) -> None:
+    world.submit("e2", "clean", "dies")
+    world.coordinator().fail("e2", "clean", "dies", "the worker was lost")
+
+
+@pytest.mark.parametrize(
+    ("limit", "meanwhile"),
+    [
+        (0, lambda world: None),
+        (0, fail_over),  # semantics F2
+        (0, lambda world: world.coordinator().pause()),  # semantics S1
+        (1, lambda world: world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "no")),  # semantics D5
+    ],
+    ids=["nothing", "a later attempt", "a pause of the DAG", "a failure within the limit"],
+)
+def test_a_running_epoch_is_waited_for_whatever_happens(
+    world: World, limit: int, meanwhile: Callable[[World], object]
+) -> None:  # semantics T4, P1
+    world.config = replace(CONFIG, tolerable_failed_checkpoints=limit)
     world.run_epoch("e1")
     world.trigger("e2")
     entry = take(world)
     assert (entry.waits, entry.epoch) == (True, "e2")
+    meanwhile(world)
     assert take(world) == entry
-    world.finish("e2")
+    world.coordinator().unpause()
+    world.run_epoch("e2")
     entry = take(world)
     assert assert_whole(world, entry).source.epoch == "e2"
     assert folded(world, entry)["report"] == b'["e1", "e2"]'
@@ -104,17 +124,6 @@ def test_the_first_epoch_is_waited_for(world: World) -> None:
     assert take(world).waits
     world.run_epoch("e1")
     assert_whole(world, take(world))
-
-
-def test_a_later_attempt_serves_as_well(world: World) -> None:  # semantics T4, F2
-    world.run_epoch("e1")
-    world.trigger("e2")
-    take(world)
-    world.submit("e2", "clean", "dies")
-    world.coordinator().fail("e2", "clean", "dies", "the worker was lost")
-    assert take(world).waits
-    world.run_epoch("e2")
-    assert assert_whole(world, take(world)).source.epoch == "e2"
 
 
 def test_its_checkpoint_is_kept_until_it_has_ended(world: World) -> None:  # semantics C3
@@ -167,17 +176,6 @@ def test_it_fails_with_its_epoch(world: World, end: Callable[[World], object], r
     assert_whole(world, renewed)
 
 
-def test_a_pause_of_the_dag_is_sat_out(world: World) -> None:  # semantics S1, P1
-    world.run_epoch("e1")
-    world.trigger("e2")
-    take(world)
-    world.coordinator().pause()
-    assert take(world).waits
-    world.coordinator().unpause()
-    world.run_epoch("e2")
-    assert assert_whole(world, take(world)).source.epoch == "e2"
-
-
 def test_it_does_not_fail_with_another_epoch(world: World) -> None:  # semantics P1
     world.config = replace(CONFIG, max_concurrent_checkpoints=2)
     world.trigger("e1")
@@ -186,17 +184,6 @@ def test_it_does_not_fail_with_another_epoch(world: World) -> None:  # semantics
     world.coordinator().abort(2, Reason.JOB_FAILURE, "the run failed")
     assert take(world).waits
     world.run_epoch("e1")
-    assert_whole(world, take(world))
-
-
-def test_a_failure_within_the_limit_is_sat_out(world: World) -> None:  # semantics D5
-    world.config = replace(CONFIG, tolerable_failed_checkpoints=1)
-    world.run_epoch("e1")
-    world.trigger("e2")
-    take(world)
-    world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "no")
-    assert take(world).waits
-    world.run_epoch("e2")
     assert_whole(world, take(world))
 
 
