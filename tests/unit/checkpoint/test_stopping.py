@@ -1,4 +1,4 @@
-"""A job stops with a savepoint, and goes on if that fails: each way in which the epoch that is waited for ends (P2, S1)."""
+"""A job stops with a savepoint, or goes on: each way in which the epoch that it waits for ends (semantics P2, S1)."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, RequestKind
+from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.answers import (
     AlreadyRead,
     Declined,
