@@ -66,17 +66,14 @@ def plant(
     return register
 
 
-@plant("the head is swapped without comparing", HeadStore, "_swap")
-def _no_compare(original: Any) -> Any:
-    def swap(self: Any, version: Any, wanted: Head, *rest: Any) -> Any:
-        return original(self, replace(version, etag=self._load().etag), wanted, *rest)
-
-    return swap
-
-
-@plant("the cleaner goes beyond the ids of the head that it read", Cleaner, "_below")
-def _no_bound(original: Any) -> Any:
-    return lambda self, head, *rest: original(self, replace(head, next_id=head.next_id + 1), *rest)
+plant("the head is swapped without comparing", HeadStore, "_swap")(
+    lambda original: (
+        lambda self, version, wanted, *rest: original(self, replace(version, etag=self._load().etag), wanted, *rest)
+    )
+)
+plant("the cleaner goes beyond the ids of the head that it read", Cleaner, "_below")(
+    lambda original: lambda self, head, *rest: original(self, replace(head, next_id=head.next_id + 1), *rest)
+)
 
 
 @plant("an id is used again", transitions, "abort")
@@ -89,22 +86,15 @@ def _id_again(original: Any) -> Any:
     return abort
 
 
-@plant("a checkpoint completes on any base", transitions, "why_overtaken")
-def _any_base(_original: Any) -> Any:
-    return lambda head, entry: None
-
-
-@plant("an acknowledgement counts whatever its token", acks, "judge")
-def _any_token(original: Any) -> Any:
-    def judge(head: Head, pending: Any, document: AckDocument) -> AckAnswer:
-        return AckAnswer.SUCCESS if pending is not None else original(head, pending, document)
-
-    return judge
-
-
-@plant("the cleaner ignores what a next attempt may carry over", cleaner, "find_live")
-def _no_carryable(original: Any) -> Any:
-    return lambda files, attempts, head, *more: original(files, attempts, replace(head, history=()), *more)
+plant("a checkpoint completes on any base", transitions, "why_overtaken")(lambda _original: lambda head, entry: None)
+plant("an acknowledgement counts whatever its token", acks, "judge")(
+    lambda original: (
+        lambda head, pending, document: AckAnswer.SUCCESS if pending is not None else original(head, pending, document)
+    )
+)
+plant("the cleaner ignores what a next attempt may carry over", cleaner, "find_live")(
+    lambda original: lambda files, attempts, head, *more: original(files, attempts, replace(head, history=()), *more)
+)
 
 
 @plant("state is deleted when the outcome is unknown", ExecutionReports, "acknowledge")
@@ -126,9 +116,9 @@ def _delete_unknown(original: Any) -> Any:
     return acknowledge
 
 
-@plant("no note is made of an epoch that the history forgets", completed_epochs, "keep")
-def _no_note(original: Any) -> Any:
-    return lambda old, new: new
+plant("no note is made of an epoch that the history forgets", completed_epochs, "keep")(
+    lambda original: lambda old, new: new
+)
 
 
 @plant("the readers of a failed stage carry over", carry_over, "carry")
@@ -152,14 +142,10 @@ def _duplicate_deletes(original: Any) -> Any:
     return acknowledge
 
 
-@plant("what was told DISCARDED is not noted", history, "reject")
-def _no_reject(original: Any) -> Any:
-    return lambda head, ended, token: head
-
-
-@plant("the process that comes first to a free place gets it", admission, "decide")
-def _no_line(original: Any) -> Any:
-    return lambda head, request, now_ms: original(replace(head, waiting=()), request, now_ms)
+plant("what was told DISCARDED is not noted", history, "reject")(lambda original: lambda head, ended, token: head)
+plant("the process that comes first to a free place gets it", admission, "decide")(
+    lambda original: lambda head, request, now_ms: original(replace(head, waiting=()), request, now_ms)
+)
 
 
 @plant("who waits is taken to have ended", trigger, "without_ended")
@@ -217,45 +203,29 @@ def _read_on(original: Any) -> Any:
     return stored_slice
 
 
-@plant("what a damaged checkpoint held is not replayed", opening, "_replayed")
-def _no_replay(original: Any) -> Any:
-    return lambda files, epoch: replace(original(files, epoch), epoch="e9999")
-
-
-@plant("a success does not end the row of failures", transitions, "complete")
-def _row_goes_on(original: Any) -> Any:
-    return lambda head, entry, *rest: replace(original(head, entry, *rest), failures=head.failures)
-
-
-@plant("a stage begins before the hooks have answered", Claims, "_check_hooks", lambda kind: kind.hooked)
-def _no_wait_for_hooks(original: Any) -> Any:
-    return lambda self, document, stage: None
-
-
-@plant("hooks are asked without being put back", HookAnswers, "_go_back", lambda kind: kind.hooked)
-def _not_put_back(original: Any) -> Any:
-    return lambda self, pointer, hooks: original(self, None, hooks)
-
-
-@plant("what was asked where a hook then failed is taken over", carry_over, "carry", lambda kind: kind.hooked)
-def _withdrawn_answers(original: Any) -> Any:
-    def carry(files: Any, before: Any, stages: Any, **options: Any) -> CarryOver:
-        return replace(original(files, before, stages, **options), hooks=before.hooks)
-
-    return carry
-
-
-@plant("who is left out owes nothing", assemble, "backlogs_after", lambda kind: kind.leaves_out)
-def _owes_nothing(original: Any) -> Any:
-    def backlogs_after(document: Any, left_out: Any) -> Any:
-        return {uid: owed[:-1] for uid, owed in original(document, left_out).items()}
-
-    return backlogs_after
-
-
-@plant("what is in flight from before is not kept", LeftOut, "in_flight", lambda kind: kind.leaves_out)
-def _lost_in_flight(original: Any) -> Any:
-    return lambda self, kept=(): iter(())
+plant("what a damaged checkpoint held is not replayed", opening, "_replayed")(
+    lambda original: lambda files, epoch: replace(original(files, epoch), epoch="e9999")
+)
+plant("a success does not end the row of failures", transitions, "complete")(
+    lambda original: lambda head, entry, *rest: replace(original(head, entry, *rest), failures=head.failures)
+)
+plant("a stage begins before the hooks have answered", Claims, "_check_hooks", lambda kind: kind.hooked)(
+    lambda original: lambda self, document, stage: None
+)
+plant("hooks are asked without being put back", HookAnswers, "_go_back", lambda kind: kind.hooked)(
+    lambda original: lambda self, pointer, hooks: original(self, None, hooks)
+)
+plant("what was asked where a hook then failed is taken over", carry_over, "carry", lambda kind: kind.hooked)(
+    lambda original: (
+        lambda files, before, stages, **options: replace(original(files, before, stages, **options), hooks=before.hooks)
+    )
+)
+plant("who is left out owes nothing", assemble, "backlogs_after", lambda kind: kind.leaves_out)(
+    lambda original: lambda document, left_out: {uid: owed[:-1] for uid, owed in original(document, left_out).items()}
+)
+plant("what is in flight from before is not kept", LeftOut, "in_flight", lambda kind: kind.leaves_out)(
+    lambda original: lambda self, kept=(): iter(())
+)
 
 
 @plant("what a stage has not read is not owed", partial_completion, "unread_by", lambda kind: kind.early)
@@ -267,35 +237,23 @@ def _edge_owes_nothing(original: Any) -> Any:
     return unread_by
 
 
-@plant("what still counts is handed over to be dropped", committables, "_may_count", lambda kind: kind.listened)
-def _drops_what_counts(original: Any) -> Any:
-    return lambda files, attempts, head, epoch: set()
-
-
-@plant("the cleaner takes what a notice needs", cleaner, "kept_for", lambda kind: kind.listened)
-def _not_kept_for_notices(original: Any) -> Any:
-    return lambda files, notice: set()
-
-
-@plant("who waits is told to wait on though a place is free", admission, "_held_back")
-def _waits_on(original: Any) -> Any:
-    def held_back(head: Head, turn: Any, now_ms: int) -> Any:
-        return original(head, replace(turn, max_concurrent=turn.max_concurrent - 1), now_ms)
-
-    return held_back
-
-
-@plant("the document of an attempt that ends is not set aside", attempt_documents, "set_aside")
-def _not_set_aside(original: Any) -> Any:
-    return lambda files, old, new: None
-
-
-@plant("the checkpoint that a savepoint is made from is not kept", cleaner, "find_live", lambda kind: kind.saved)
-def _no_pin(original: Any) -> Any:
-    def find(files: Any, attempts: Any, head: Head, *more: Any) -> Any:
-        return original(files, attempts, replace(head, savepoints=()), *more)
-
-    return find
+plant("what still counts is handed over to be dropped", committables, "_may_count", lambda kind: kind.listened)(
+    lambda original: lambda files, attempts, head, epoch: set()
+)
+plant("the cleaner takes what a notice needs", cleaner, "kept_for", lambda kind: kind.listened)(
+    lambda original: lambda files, notice: set()
+)
+plant("who waits is told to wait on though a place is free", admission, "_held_back")(
+    lambda original: (
+        lambda head, turn, now_ms: original(head, replace(turn, max_concurrent=turn.max_concurrent - 1), now_ms)
+    )
+)
+plant("the document of an attempt that ends is not set aside", attempt_documents, "set_aside")(
+    lambda original: lambda files, old, new: None
+)
+plant("the checkpoint that a savepoint is made from is not kept", cleaner, "find_live", lambda kind: kind.saved)(
+    lambda original: lambda files, attempts, head, *more: original(files, attempts, replace(head, savepoints=()), *more)
+)
 
 
 @plant("a savepoint is described before its files stand", SavepointCopying, "_carry", lambda kind: kind.saved)
@@ -309,17 +267,16 @@ def _half_copied(original: Any) -> Any:
     return carry
 
 
-@plant("half a region runs again", carry_over, "affected", lambda kind: bool(kind.pipelined))
-def _half_a_region(original: Any) -> Any:
-    def affected(stages: Any, *args: Any, **options: Any) -> Any:
-        return original(tuple(replace(stage, pipelined=()) for stage in stages), *args, **options)
-
-    return affected
-
-
-@plant("an epoch begins while the job is being stopped", Head, "kept_from", lambda kind: kind.owned)
-def _not_kept_from(original: Any) -> Any:
-    return lambda self, epoch: None
+plant("half a region runs again", carry_over, "affected", lambda kind: bool(kind.pipelined))(
+    lambda original: (
+        lambda stages, *args, **options: original(
+            tuple(replace(stage, pipelined=()) for stage in stages), *args, **options
+        )
+    )
+)
+plant("an epoch begins while the job is being stopped", Head, "kept_from", lambda kind: kind.owned)(
+    lambda original: lambda self, epoch: None
+)
 
 
 @plant("the job goes on where its savepoint has completed", transitions, "shut_down", lambda kind: kind.owned)
@@ -331,17 +288,14 @@ def _does_not_stop(original: Any) -> Any:
     return shut_down
 
 
-@plant("what a job is being started from is not kept", cleaner, "find_live", lambda kind: kind.owned)
-def _copies_not_kept(original: Any) -> Any:
-    def find(files: Any, attempts: Any, head: Head, *more: Any) -> Any:
-        return original(files, attempts, replace(head, importing=None), *more)
-
-    return find
-
-
-@plant("what a savepoint does not hold counts still", rewinds, "_rewinds", lambda kind: kind.owned)
-def _counts_still(original: Any) -> Any:
-    return lambda head, *args: head.rewinds
+plant("what a job is being started from is not kept", cleaner, "find_live", lambda kind: kind.owned)(
+    lambda original: (
+        lambda files, attempts, head, *more: original(files, attempts, replace(head, importing=None), *more)
+    )
+)
+plant("what a savepoint does not hold counts still", rewinds, "_rewinds", lambda kind: kind.owned)(
+    lambda original: lambda head, *args: head.rewinds
+)
 
 
 @plant("a savepoint is forgotten before its files are gone", disposal, "_delete", lambda kind: kind.owned)
@@ -353,9 +307,9 @@ def _forgotten_first(original: Any) -> Any:
     return delete
 
 
-@plant("the folder of a savepoint is used again", Savepoints, "_folder_name", lambda kind: kind.owned)
-def _used_again(original: Any) -> Any:
-    return lambda self, request, head: original(self, request, replace(head, forgotten=0))
+plant("the folder of a savepoint is used again", Savepoints, "_folder_name", lambda kind: kind.owned)(
+    lambda original: lambda self, request, head: original(self, request, replace(head, forgotten=0))
+)
 
 
 @plant("a savepoint is deleted that the job has no copy of", Importing, "_open", lambda kind: kind.owned)

@@ -33,37 +33,30 @@ def _forgotten(original: Any) -> Any:
     return restored
 
 
-@plant("a delta counts twice in a new base", grown_state, "folded", _grows)
-def _twice(original: Any) -> Any:
-    return lambda files, name, handles: original(files, name, [*handles, max(handles, key=lambda each: each.delta)])
-
-
-@plant("a delta has the number of the one before it", deltas, "next_number", _grows)
-def _same_number(original: Any) -> Any:
-    return lambda handles: max(1, original(handles) - 1)
-
-
-@plant("deltas are merged in the wrong order", grown_state, "as_one", _grows)
-def _wrong_order(original: Any) -> Any:
-    def as_one(files: Any, parts: Any, changed: Any) -> Any:
-        return original(files, [replace(each, delta=-each.delta) for each in parts], changed)
-
-    return as_one
-
-
-@plant("a merged delta forgets what is deleted", grown_state, "as_one", _grows)
-def _merged_over_a_delete(original: Any) -> Any:
-    return lambda *at: [row for row in original(*at) if not row[DELETED]]
-
-
-@plant("a merged delta is named beside one that it has in it", grown_state, "merged_away", _grows)
-def _beside_its_parts(original: Any) -> Any:
-    return lambda handles, parts, one: [*original(handles, parts, one), *parts[:1]]
-
-
-@plant("a state that is written whole forgets what is deleted", grown_state, "changed_at_once", _grows)
-def _whole_over_a_delete(original: Any) -> Any:
-    return lambda name, value, changed: original(name, value, [row for row in changed if not row.get(DELETED)])
+plant("a delta counts twice in a new base", grown_state, "folded", _grows)(
+    lambda original: (
+        lambda files, name, handles: original(files, name, [*handles, max(handles, key=lambda each: each.delta)])
+    )
+)
+plant("a delta has the number of the one before it", deltas, "next_number", _grows)(
+    lambda original: lambda handles: max(1, original(handles) - 1)
+)
+plant("deltas are merged in the wrong order", grown_state, "as_one", _grows)(
+    lambda original: (
+        lambda files, parts, changed: original(files, [replace(each, delta=-each.delta) for each in parts], changed)
+    )
+)
+plant("a merged delta forgets what is deleted", grown_state, "as_one", _grows)(
+    lambda original: lambda *at: [row for row in original(*at) if not row[DELETED]]
+)
+plant("a merged delta is named beside one that it has in it", grown_state, "merged_away", _grows)(
+    lambda original: lambda handles, parts, one: [*original(handles, parts, one), *parts[:1]]
+)
+plant("a state that is written whole forgets what is deleted", grown_state, "changed_at_once", _grows)(
+    lambda original: (
+        lambda name, value, changed: original(name, value, [row for row in changed if not row.get(DELETED)])
+    )
+)
 
 
 @plant("a compaction goes over a delete", growing, "compacted", _grows)
@@ -97,15 +90,11 @@ def _beside_its_base(original: Any) -> Any:
     return with_base
 
 
-@plant("a compaction is adopted whatever the restored checkpoint names", compactions, "fits", _grows)
-def _fits_all(original: Any) -> Any:
-    return lambda document, handles: bool(handles) and not document.given_up
-
-
-@plant("the cleaner takes a compaction that may be adopted", Compactions, "holds", _grows)
-def _not_held(original: Any) -> Any:
-    return lambda self, key: False
-
-
+plant("a compaction is adopted whatever the restored checkpoint names", compactions, "fits", _grows)(
+    lambda original: lambda document, handles: bool(handles) and not document.given_up
+)
+plant("the cleaner takes a compaction that may be adopted", Compactions, "holds", _grows)(
+    lambda original: lambda self, key: False
+)
 RUNS = frozenset(name for name, needs in NEEDS.items() if needs is _grows)
 """Bugs for which a state has to have several deltas."""
