@@ -1,6 +1,6 @@
 """Every write of the protocol, and each fault at it; the next process settles it (C1, D3, W2, W4).
 
-The writes are taken from a recording store and not from a hand-written list.
+Of taking a savepoint it leaves none or one (P1). The writes are taken from a recording store and not from a list.
 """
 
 from __future__ import annotations
@@ -11,13 +11,23 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointNotReadyError
-from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.errors import (
+    CheckpointError,
+    CheckpointFailedError,
+    CheckpointNotReadyError,
+    NoSavepointError,
+)
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.savepoints.integrity import load
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
+from airflow_cairn.storage.port import ObjectStore
 from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
 from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases, in_each_place
-from tests.support.world.operation import EPOCH, Operation, forked, writes_of
+from tests.support.world.operation import EPOCH, Operation, Run, forked, writes_of
 from tests.support.world.operations_appending import APPENDING_OPERATIONS
 from tests.support.world.operations_attempt import ATTEMPT_OPERATIONS
 from tests.support.world.operations_hooks import HOOK_OPERATIONS
@@ -26,8 +36,9 @@ from tests.support.world.operations_region import REGION_OPERATIONS
 from tests.support.world.operations_request import REQUEST_OPERATIONS
 from tests.support.world.operations_restart import RESTART_OPERATIONS
 from tests.support.world.operations_trigger_right import TRIGGER_RIGHT_OPERATIONS
+from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import TIMEOUT, World
-from tests.support.wrapped_stores import Crashed, Fault
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
 
 pytestmark = pytest.mark.large
 
@@ -125,7 +136,151 @@ def _strike_and_settle(case: CrashCase) -> None:
     world.audit(*done)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+REQUEST = asked(renew=True)
+
+
+def _take(world: World, store: ObjectStore) -> SavepointEntry:
+    return take(world, REQUEST, store)
+
+
+def _idle(world: World) -> Run:
+    world.run_epoch("e1")
+    return _take
+
+
+def _of_an_epoch(world: World) -> Run:
+    """It has waited for the epoch, which has completed, and two others have since."""
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    assert take(world).waits
+    for epoch in (EPOCH, "e3", "e4"):
+        world.run_epoch(epoch)
+    return _take
+
+
+def _waiting(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    return _take
+
+
+def _completing(world: World) -> Run:
+    """A checkpoint completes for which a savepoint waits."""
+    _waiting(world)
+    take(world)
+    for stage in world.stages:
+        world.run_stage(EPOCH, stage.uid)
+    pending = world.pending_id(EPOCH)
+    return lambda world, store: world.coordinator(store).complete(pending)
+
+
+def _again(world: World) -> Run:
+    """One that had failed half-way is asked for anew; the epoch after it has completed since."""
+    world.run_epoch("e1")
+    with suppress(UnavailableError):
+        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
+    world.clock.advance(timedelta(hours=1))
+    world.run_epoch(EPOCH)
+    entry = world.coordinator().look_for_savepoint("by hand")
+    assert entry is not None
+    assert entry.status is Status.FAILED
+    assert len(standing(world, entry)) > 1, "what had been copied"
+    return _take
+
+
+SAVING = (
+    Operation("take one of an idle job", _idle),
+    Operation("take one of an epoch that has completed", _of_an_epoch),
+    Operation("ask for one of a running epoch", _waiting),
+    Operation("complete a checkpoint that one waits for", _completing),
+    Operation("take one anew", _again),
+)
+
+
+def _same(world: World) -> None:
+    take(world, REQUEST)
+
+
+def _expire_savepoint(world: World) -> None:
+    world.clock.advance(timedelta(hours=1))
+    world.coordinator().look_for_savepoint("by hand")
+
+
+def _go_on(world: World) -> None:
+    """The epoch completes, and the next one, and what nobody needs is deleted."""
+    world.settle(EPOCH, "e5")
+
+
+def _another(world: World) -> None:
+    """Somebody takes another one."""
+    take(world, asked("another"))
+
+
+def _rewind(world: World) -> None:
+    """The job goes back to its oldest checkpoint."""
+    for entry in world.coordinator().head().completed[:1]:
+        world.coordinator().rewind(entry.id, abort_pending=True)
+
+
+AT_A_SAVEPOINT: dict[str, Callable[[World], None]] = {
+    "the same request": _same,
+    "another request": _another,
+    "who rewinds": _rewind,
+    "an expirer": _expire_savepoint,
+    "the job goes on": _go_on,
+    "an aborter": _abort,
+}
+
+
+SAVEPOINTS = tuple(crash_cases(SAVING, AT_A_SAVEPOINT))
+
+
+@pytest.mark.parametrize(("place", "case"), in_each_place(SAVEPOINTS), ids=str, indirect=["place"])
+def test_none_or_one(place: str, case: CrashCase) -> None:  # semantics P1, D3, W2, C3
+    world, run = forked(case.operation)
+    store = case.faulty(world, AT_A_SAVEPOINT)
+    try:
+        run(world, store)
+    except Crashed:
+        assert case.fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+    except UnavailableError:
+        assert case.fault is Fault.FAILS or case.write.startswith("delete")
+    except CheckpointFailedError:
+        assert case.other is not None, "only somebody else can make the epoch fail"
+    assert store.struck
+    _assert_none_or_one(world)
+    _go_on(world)
+    # The next process gets one, and it is whole; asked again it is the same.
+    entry = take(world, REQUEST)
+    named = {file.key for file in assert_whole(world, entry).files}
+    assert set(standing(world, entry)) == {*named, METADATA, savepoint_format.REQUEST}, "nothing of another lies there"
+    assert take(world, REQUEST) == entry
+    others = [each for each in world.coordinator().head().savepoints if each.id != entry.id]
+    assert [each.request for each in others] == ["another"] * (case.other == "another request")
+    for each in others:
+        assert_whole(world, take(world, asked(each.request)))
+    known = {each.folder for each in (entry, *others)}
+    assert {found.key.partition("/")[0] for found in Below(world.store, TARGET).list("")} == known, (
+        "what failed before has left nothing"
+    )
+    world.coordinator().clean()
+    world.audit(*(each.epoch for each in world.counting()))
+    assert world.standing() == world.referred(), "nothing is kept for it any more"
+
+
+def _assert_none_or_one(world: World) -> None:
+    entry = world.coordinator().head().savepoint_by_request("by hand")
+    if entry is None:
+        return
+    if entry.status is Status.COMPLETED:
+        assert_whole(world, entry)
+    else:
+        # What stands before the head says so is whole all the same.
+        with suppress(NoSavepointError):
+            load(folder(world, entry))
+
+
+@pytest.mark.parametrize("operation", [*OPERATIONS, *SAVING], ids=lambda operation: operation.name)
 def test_a_lost_answer_changes_no_answer(operation: Operation) -> None:  # semantics W2
     assert_a_lost_answer_changes_no_answer(operation)
 
@@ -133,4 +288,5 @@ def test_a_lost_answer_changes_no_answer(operation: Operation) -> None:  # seman
 def test_enough_is_tried() -> None:
     print(f"\n{len(CASES)} crash points over {sum(len(writes_of(o)) for o in OPERATIONS)} writes")
     assert len(CASES) >= 1000
+    assert len(SAVEPOINTS) >= 200
     assert {case.operation.name for case in CASES} == {operation.name for operation in OPERATIONS}, "each writes"
