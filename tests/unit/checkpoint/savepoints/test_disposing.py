@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, dispose, plan, prune
+from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, Pruned, dispose, plan, prune
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.port import DeleteFailures
@@ -30,6 +31,22 @@ def _dispose(world: World, entry: SavepointEntry, store: ObjectStore | None = No
     runtime = Runtime(world.clock, world.new_token)
     store = store or world.store
     return dispose(store, Below(store, entry.uri), runtime, lambda uri: Below(world.store, uri), force=force)
+
+
+def _prune(world: World, keep: int = 1, series: str = "") -> Pruned:
+    runtime = Runtime(world.clock, world.new_token)
+    open_folder = partial(Below, world.store)
+    return prune(world.store, "flights", HistoryRule(keep=keep), TARGET, open_folder, runtime, series=series)
+
+
+def _failed(world: World) -> SavepointEntry:
+    """A savepoint that died half-way, and whose time is over."""
+    with pytest.raises(UnavailableError):
+        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
+    world.clock.advance(timedelta(hours=1))
+    entry = known(world.coordinator().look_for_savepoint("by hand"))
+    assert entry.status is Status.FAILED
+    return entry
 
 
 def _two(world: World) -> tuple[SavepointEntry, SavepointEntry]:
@@ -54,22 +71,6 @@ def test_the_plan_changes_nothing(world: World) -> None:
     recording = RecordingStore(world.store)
     found = plan(recording, Below(recording, entry.uri))
     assert (found.files, found.against, recording.writes) == (entry.files, (), [])
-
-
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("at", range(3))
-def test_whoever_does_it_again_finishes(world: World, at: int, fault: Fault) -> None:  # semantics P3, W2
-    entry, other = _two(world)
-    store = FaultyStore(world.store, at, fault)
-    try:
-        _dispose(world, entry, store)
-    except (Crashed, UnavailableError):
-        assert fault is not Fault.ANSWER_LOST or at < 2, "only a delete is not settled"
-    assert store.struck
-    if entry in world.coordinator().head().savepoints:
-        _dispose(world, entry)
-    assert standing(world, entry) == []
-    assert world.coordinator().head().savepoints == (other,)
 
 
 @pytest.mark.parametrize("at", range(2))
@@ -100,11 +101,7 @@ def test_opening_a_savepoint_while_another_is_forgotten(world: World) -> None:  
 
 def test_the_folder_of_a_forgotten_failed_savepoint_is_not_reused(world: World) -> None:  # semantics P1
     world.run_epoch("e1")
-    with pytest.raises(UnavailableError):
-        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
-    world.clock.advance(timedelta(hours=1))
-    failed = known(world.coordinator().look_for_savepoint("by hand"))
-    assert failed.status is Status.FAILED
+    failed = _failed(world)
 
     def meanwhile() -> None:
         _dispose(world, failed)
@@ -212,10 +209,7 @@ def test_one_that_is_being_made_is_refused_with_force_too(world: World) -> None:
 
 def test_one_that_failed_is_forgotten_with_what_lies_there(world: World) -> None:
     world.run_epoch("e1")
-    with pytest.raises(UnavailableError):
-        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
-    world.clock.advance(timedelta(hours=1))
-    entry = known(world.coordinator().look_for_savepoint("by hand"))
+    entry = _failed(world)
     assert standing(world, entry)
     _dispose(world, entry)
     assert (standing(world, entry), world.coordinator().head().savepoints) == ([], ())
@@ -299,16 +293,7 @@ def test_a_series_is_pruned_and_nothing_else(world: World) -> None:  # semantics
     world.run_epoch("e1")
     by_hand = take(world)
     nightly = [take(world, asked(f"nightly/{day}")) for day in range(5)]
-    runtime = Runtime(world.clock, world.new_token)
-    found = prune(
-        world.store,
-        "flights",
-        HistoryRule(keep=3),
-        TARGET,
-        lambda uri: Below(world.store, uri),
-        runtime,
-        series="nightly/",
-    )
+    found = _prune(world, keep=3, series="nightly/")
     assert ([each.uri for each in found.disposed], found.kept) == ([entry.uri for entry in nightly[:2]], ())
     assert world.coordinator().head().savepoints == (by_hand, *nightly[2:])
     assert [standing(world, entry) for entry in nightly[:2]] == [[], []]
@@ -320,8 +305,7 @@ def test_one_that_cannot_be_read_keeps_no_other(world: World) -> None:  # semant
     newer = folder(world, first).get("_metadata").data.replace(b'"format":2', b'"format":99', 1)
     folder(world, first).delete(["_metadata"])
     folder(world, first).create("_metadata", newer)
-    runtime = Runtime(world.clock, world.new_token)
-    found = prune(world.store, "flights", HistoryRule(keep=1), TARGET, lambda uri: Below(world.store, uri), runtime)
+    found = _prune(world)
     assert [each.uri for each in found.disposed] == [second.uri]
     ((uri, why),) = found.kept
     assert uri == first.uri
@@ -349,9 +333,7 @@ def test_a_history_deletes_nothing_that_only_the_record_names(  # semantics P3, 
     at = head.index(b'"savepoints":[')
     world.memory.put("flights/head.json", head[:at] + head[at:].replace(*edit, 1))
     before = world.memory.all_keys()
-    runtime = Runtime(world.clock, world.new_token)
-    rule = HistoryRule(keep=1)
-    found = prune(world.store, "flights", rule, TARGET, lambda uri: Below(world.store, uri), runtime, series="n/")
+    found = _prune(world, series="n/")
     assert (len(found.disposed), world.memory.all_keys()) == (0, before)
     assert why in found.kept[0][1]
 
@@ -359,10 +341,7 @@ def test_a_history_deletes_nothing_that_only_the_record_names(  # semantics P3, 
 def test_a_savepoint_under_way_is_not_emptied_as_failed(world: World) -> None:  # semantics P3
     """Its folder is that of another request: the record of a job leads there all the same."""
     world.run_epoch("e1")
-    with pytest.raises(UnavailableError):
-        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
-    world.clock.advance(timedelta(hours=1))
-    entry = known(world.coordinator().look_for_savepoint("by hand"))
+    entry = _failed(world)
     request = folder(world, entry).get("_request").data.replace(b"by hand", b"another")
     world.memory.put(f"{Below(world.store, entry.uri).prefix}_request", request)
     before = standing(world, entry)
@@ -374,14 +353,7 @@ def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semant
     world.run_epoch("e1")
     first, second = take(world, asked("1")), take(world, asked("2"))
     _claimed(world, first)
-    found = prune(
-        world.store,
-        "flights",
-        HistoryRule(keep=1),
-        TARGET,
-        lambda uri: Below(world.store, uri),
-        Runtime(world.clock, world.new_token),
-    )
+    found = _prune(world)
     assert [uri for uri, _ in found.kept] == [first.uri]
     assert "the job flights owns it" in found.kept[0][1]
     assert world.coordinator().head().savepoints == (first, second)
@@ -430,10 +402,7 @@ def test_what_is_too_old_goes_while_no_run_is_active(world: World, idle: Callabl
     idle(world)
     stray = "flights/chk-0000000001/state/clean/9-00000000000000ff/x"
     world.memory.put(stray, b"of a driver that died")
-    runtime = Runtime(world.clock, world.new_token)
-    found = prune(
-        world.store, "flights", HistoryRule(keep=1), TARGET, lambda uri: Below(world.store, uri), runtime, series="n"
-    )
+    found = _prune(world, series="n")
     kept = world.coordinator().head().savepoints
     assert [each.uri for each in found.disposed] == [each.uri for each in made if each not in kept]
     assert len(kept) == 1

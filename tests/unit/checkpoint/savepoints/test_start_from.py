@@ -58,7 +58,9 @@ def test_a_new_job_starts_from_it_and_needs_it_no_more(old: World) -> None:  # s
     folder = saved(old)
     new = World()
     told: list[FilesProgress] = []
+    before = [each.key for each in folder.list("")]
     found = new.coordinator().start_from(folder, on_progress=told.append)
+    assert [each.key for each in folder.list("")] == before, "its owner keeps it (R6)"
     assert (found.checkpoint, found.created, found.gave_up) == (1, True, Superseded(0))
     assert (told[-1].files_done, told[-1].bytes_done) == (told[-1].files, told[-1].size_bytes)
     assert (found.files, found.size_bytes) == (told[-1].files, told[-1].size_bytes)
@@ -250,6 +252,9 @@ def test_another_jobs_savepoint_replaces_all_that_was(old: World) -> None:  # se
 def test_another_job_may_have_the_same_runs_under_the_same_ids(old: World) -> None:  # semantics T5
     folder = saved(old, job="rides")
     assert old.coordinator().start_plan(folder).gives_up == Superseded(0, (1, 2), ("e1", "e2"))
+    new = World()
+    new.run_epoch("x1", "x2", "x3")
+    assert new.coordinator().start_plan(saved(old)).gives_up.back_to == 0, "nor is one of its name elsewhere this job"
 
 
 def test_whoever_is_replaced_while_he_copies_is_told(old: World) -> None:  # semantics R6
@@ -269,12 +274,6 @@ def test_whoever_is_replaced_while_he_copies_is_told(old: World) -> None:  # sem
     assert new.coordinator().head().importing is not None
     assert new.coordinator().start_from(second).created
     audit_started(new, "e1", "e2")
-
-
-def test_a_job_of_the_same_name_elsewhere_is_another_one(old: World) -> None:  # semantics T5
-    new = World()
-    new.run_epoch("x1", "x2", "x3")
-    assert new.coordinator().start_plan(saved(old)).gives_up.back_to == 0
 
 
 def test_the_plan_says_what_it_does_and_does_nothing(old: World) -> None:
@@ -595,13 +594,6 @@ def test_another_savepoint_in_the_place_of_a_claimed_one_stays(  # semantics R6,
     new.coordinator().start_from(folder, claim)
     assert [found.key for found in folder.list("")] == before
     assert "another savepoint than the one that the job was started from lies in the folder" in caplog.text
-
-
-def test_its_owner_keeps_it_otherwise(old: World) -> None:  # semantics R6
-    folder = saved(old)
-    before = [found.key for found in folder.list("")]
-    World().coordinator().start_from(folder)
-    assert [found.key for found in folder.list("")] == before
 
 
 def test_the_last_imports_are_remembered(old: World, monkeypatch: pytest.MonkeyPatch) -> None:
