@@ -61,9 +61,9 @@ class Scene:
     options: dict[str, Any] = field(default_factory=lambda: {"reads_window": False})
     """Of the group."""
     stage_options: dict[str, Any] = field(default_factory=lambda: {"retries": 0})
-    drives: dict[str, Callable[[Submit], None]] = field(default_factory=dict)
+    drives: dict[str, Callable[[Submit], object]] = field(default_factory=dict)
     """What drivers do while the cause is there, by stage; the others acknowledge."""
-    slow: dict[str, Callable[[Submit], None]] = field(default_factory=dict)
+    slow: dict[str, Callable[[Submit], object]] = field(default_factory=dict)
     """As `drives`, of stages whose time no mend makes shorter."""
     mend: Callable[[], object] = lambda: None
     """Takes the cause away."""
