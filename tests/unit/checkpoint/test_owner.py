@@ -37,10 +37,6 @@ def ask(
     return world.coordinator().trigger(request, *([state_of] if state_of else []))
 
 
-def complete(world: World, epoch: str) -> None:
-    world.finish(epoch)
-
-
 def stranger(state: RunState) -> Callable[[Owner], RunState]:
     return lambda owner: state
 
@@ -49,7 +45,7 @@ def test_the_first_trigger_records_the_owner(world: World) -> None:
     assert world.coordinator().head().owner is None
     ask(world, "e1")
     assert world.coordinator().head().owner == HERE
-    complete(world, "e1")
+    world.finish("e1")
     ask(world, "e2")
     assert world.coordinator().head().owner == HERE
 
@@ -105,7 +101,7 @@ def test_an_unknown_run_that_waits_loses_its_place_only(world: World) -> None:
     nameless = JobOwner("flights")
     ask(world, "e1", nameless)
     assert isinstance(ask(world, "e2", nameless), Declined)
-    complete(world, "e1")
+    world.finish("e1")
     assert isinstance(ask(world, "e3", nameless, stranger(RunState.UNKNOWN)), Triggered)
     answer = expect(Declined, ask(world, "e2", nameless))
     assert answer.position == 1
@@ -121,7 +117,7 @@ def test_a_job_of_version_0_1_gets_the_owner_that_asks_next(world: World) -> Non
 @pytest.mark.parametrize("other", OTHERS, ids=describe_owner)
 def test_adopting_lets_the_new_owner_in_and_the_old_one_out(world: World, other: JobOwner) -> None:
     ask(world, "e1")
-    complete(world, "e1")
+    world.finish("e1")
     found = world.coordinator().ownership.adopt(other.dag_id, other.deployment)
     assert found == Adopted(HERE, other)
     answer = expect(Triggered, ask(world, "e2", other))
@@ -157,7 +153,7 @@ def test_the_owner_may_end_what_a_deleted_run_left(world: World) -> None:
 
 def test_adopting_twice_is_adopting_once(world: World) -> None:
     ask(world, "e1")
-    complete(world, "e1")
+    world.finish("e1")
     world.coordinator().ownership.adopt("renamed")
     revision = world.coordinator().head().revision
     assert world.coordinator().ownership.adopt("renamed").before == JobOwner("renamed")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -274,61 +274,57 @@ def test_which_one_to_rewind_to(world: World) -> None:
     assert [target(head, checkpoint) for checkpoint in (1, 2, 3, 9)] == [None, 1, 2, 3]
 
 
-@dataclass(frozen=True)
-class Contest:
-    """An operation on e4, on top of three completed epochs, and what somebody who rewinds meanwhile may do to it."""
-
-    name: str
-    prepare: Callable[[World], Callable[[World, ObjectStore], object]]
+Act = Callable[[World, ObjectStore], object]
 
 
-def _trigger(_world: World) -> Callable[[World, ObjectStore], object]:
+def _trigger(_world: World) -> Act:
     return lambda world, store: world.coordinator(store).trigger(world.request("e4"))
 
 
-def _begin(world: World) -> Callable[[World, ObjectStore], object]:
+def _begin(world: World) -> Act:
     world.trigger("e4")
     return lambda world, store: world.coordinator(store).begin("e4", "clean", "try-x")
 
 
-def _ack(world: World) -> Callable[[World, ObjectStore], object]:
+def _ack(world: World) -> Act:
     world.trigger("e4")
     ack = world.write(world.submit("e4", "clean").handover)
     return lambda world, store: world.coordinator(store).acknowledge(ack)
 
 
-def _fail(world: World) -> Callable[[World, ObjectStore], object]:
+def _fail(world: World) -> Act:
     world.trigger("e4")
     world.submit("e4", "clean", "try-x")
     return lambda world, store: world.coordinator(store).fail("e4", "clean", "try-x", "killed")
 
 
-def _complete(world: World) -> Callable[[World, ObjectStore], object]:
+def _complete(world: World) -> Act:
     world.run_stages("e4")
     return lambda world, store: world.coordinator(store).complete(4)
 
 
-def _clean(world: World) -> Callable[[World, ObjectStore], object]:
+def _clean(world: World) -> Act:
     world.run_stages("e4")
     world.coordinator().complete(4)
     return lambda world, store: world.coordinator(store).clean()
 
 
-def _rewind(_world: World) -> Callable[[World, ObjectStore], object]:
+def _rewind(_world: World) -> Act:
     return lambda world, store: world.coordinator(store).rewind(1)
 
 
-CONTESTS = tuple(
-    Contest(run.__name__.strip("_"), run) for run in (_trigger, _begin, _ack, _fail, _complete, _clean, _rewind)
-)
+CONTESTS = (_trigger, _begin, _ack, _fail, _complete, _clean, _rewind)
+"""Each brings a world to where an operation on e4 is due, and gives it."""
 
 
 @pytest.mark.parametrize("to", [2, 3])
-@pytest.mark.parametrize("contest", CONTESTS, ids=lambda contest: contest.name)
-def test_whoever_races_with_a_rewind_is_right_or_told_so(contest: Contest, to: int, world: World) -> None:
+@pytest.mark.parametrize("prepare", CONTESTS, ids=lambda prepare: prepare.__name__.strip("_"))
+def test_whoever_races_with_a_rewind_is_right_or_told_so(
+    prepare: Callable[[World], Act], to: int, world: World
+) -> None:
     """At each write of the operation the job is rewound meanwhile, before the write or before its answer is known."""
     # semantics D3, T6, W2
-    run = contest.prepare(world)
+    run = prepare(world)
     recording = RecordingStore(world.fork().store)
     run(world.fork(), recording)
     seen: Counter[str] = Counter()
@@ -346,9 +342,7 @@ def test_whoever_races_with_a_rewind_is_right_or_told_so(contest: Contest, to: i
             twin.audit(*done)
 
 
-def _contest(
-    world: World, run: Callable[[World, ObjectStore], object], contested: Callable[..., ObjectStore], to: int
-) -> None:
+def _contest(world: World, run: Act, contested: Callable[..., ObjectStore], to: int) -> None:
     struck = False
 
     def rewind() -> None:

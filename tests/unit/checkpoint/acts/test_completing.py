@@ -166,24 +166,12 @@ def test_the_next_completion_fails_without_the_restored_checkpoint(world: World)
     assert world.folded()["clean"] == ["y", "z", "a"]
 
 
-def _half(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def _of_format_99(data: bytes) -> bytes:
-    return data.replace(b'"format":2', b'"format":99')
-
-
-def _of_another_job(data: bytes) -> bytes:
-    return data.replace(b'"job":"flights"', b'"job":"weather"')
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_half, "it may be truncated"),
-        (_of_format_99, "written by a newer Cairn"),
-        (_of_another_job, "belongs to another job"),
+        (lambda data: data[: len(data) // 2], "it may be truncated"),
+        (lambda data: data.replace(b'"format":2', b'"format":99'), "written by a newer Cairn"),
+        (lambda data: data.replace(b'"job":"flights"', b'"job":"weather"'), "belongs to another job"),
         (lambda data: data.replace(b'"parallelism":2', b'"parallelism":3'), "does not hold all its subtasks"),
         (lambda data: data.replace(b"chk-0000000001/state", b"/etc"), "cannot be used"),
         (lambda data: data.replace(b"chk-0000000001/state", b"chk-0000000001/../other"), "cannot be used"),

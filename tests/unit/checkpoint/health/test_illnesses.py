@@ -168,11 +168,6 @@ def orphan(world: World) -> ObjectStore:
     return world.store
 
 
-def upload(world: World) -> ObjectStore:
-    world.memory.begin_upload(f"{JOB}/{layout.folder(2)}state/half.parquet")
-    return world.store
-
-
 def expired(world: World) -> ObjectStore:
     world.trigger("d")
     world.clock.advance(TIMEOUT + timedelta(hours=1))
@@ -193,22 +188,16 @@ def unheard(world: World) -> ObjectStore:
     return world.store
 
 
-def stopped(world: World) -> ObjectStore:
-    world.coordinator().pause()
-    return world.store
+def after(act: Callable[[World], object]) -> Callable[[World], ObjectStore]:
+    def plant(world: World) -> ObjectStore:
+        act(world)
+        return world.store
 
-
-def stranger(world: World) -> ObjectStore:
-    world.memory.put(f"{JOB}/{layout.folder(3)[:-1]}.backup/x", b"x")
-    return world.store
-
-
-def no_job(world: World) -> ObjectStore:
-    world.memory.put("-notes-/readme.txt", b"x")
-    return world.store
+    return plant
 
 
 NO = "no"
+UPLOAD, STRANGER = f"{JOB}/{layout.folder(2)}state/half.parquet", f"{JOB}/{layout.folder(3)[:-1]}.backup/x"
 BUCKET = BucketRules("lake")
 TIDY = LifecycleRule("tidy", "cairn/")
 
@@ -270,13 +259,17 @@ ILLNESSES: dict[str, tuple[Callable[[World], ObjectStore], str, str]] = {
     "a state's file is gone": (spoilt(a_file, None), "checkpoint-damaged", f"checkpoint 3 of {JOB}"),
     "a state's file is altered": (spoilt(a_file, b"?"), "checkpoint-damaged", f"checkpoint 3 of {JOB}"),
     "a file that nothing refers to": (orphan, "orphans", JOB),
-    "an upload of a dead driver": (upload, "uploads-pending", JOB),
-    "a file of another program": (stranger, "foreign-files", JOB),
-    "a folder of another program": (no_job, "foreign-files", "-notes-"),
+    "an upload of a dead driver": (after(lambda world: world.memory.begin_upload(UPLOAD)), "uploads-pending", JOB),
+    "a file of another program": (after(lambda world: world.memory.put(STRANGER, b"x")), "foreign-files", JOB),
+    "a folder of another program": (
+        after(lambda world: world.memory.put("-notes-/readme.txt", b"x")),
+        "foreign-files",
+        "-notes-",
+    ),
     "a checkpoint that no task looks at": (expired, "pending-expired", f"checkpoint 4 of {JOB}"),
     "a pending checkpoint without its document": (pending_gone, "pending-damaged", f"checkpoint 4 of {JOB}"),
     "a listener that fails": (unheard, "listener-stuck", JOB),
-    "a paused job": (stopped, "job-stopped", JOB),
+    "a paused job": (after(lambda world: world.coordinator().pause()), "job-stopped", JOB),
     "a broken record of servers": (spoilt(lambda world: KEY, b"{"), "servers-damaged", JOB),
 }
 

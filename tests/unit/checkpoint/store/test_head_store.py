@@ -234,10 +234,6 @@ def test_what_fails_on_an_outdated_head_is_tried_on_the_newer_one(world: World) 
     world.trigger("a")
     world.submit("a", "clean", "try-1")
 
-    def failover_and_clean() -> None:
-        world.coordinator().fail("a", "clean", "try-1", "boom")
-        world.coordinator().clean()
-
     token = world.coordinator().head().pending[0].token
     for act in ("progress", "begin", "fail"):
         twin = world.fork()

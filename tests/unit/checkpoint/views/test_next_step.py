@@ -26,11 +26,17 @@ def typed(said: str) -> list[str]:
     return found
 
 
-def test_a_failed_one_has_the_way_out_of_its_reason_with_its_own_id() -> None:
+def expired() -> World:
+    """A job whose first checkpoint has expired."""
     world = World()
     world.trigger("a")
     world.clock.advance(timedelta(minutes=11))
     world.coordinator().restore_latest()
+    return world
+
+
+def test_a_failed_one_has_the_way_out_of_its_reason_with_its_own_id() -> None:
+    world = expired()
     found = details(world.coordinator(), 1)
     assert found.row.reason == Reason.CHECKPOINT_EXPIRED
     assert typed(found.next_step(LAKE)) == [f"cairn show {JOB} 1 --storage {LAKE}"]
@@ -84,20 +90,14 @@ def test_every_reason_has_a_step_whose_commands_are_taken(busy: World, reason: s
 
 
 def test_one_of_which_nothing_is_kept_is_triggered_anew() -> None:
-    world = World()
-    world.trigger("a")
-    world.clock.advance(timedelta(minutes=11))
-    world.coordinator().restore_latest()
+    world = expired()
     row = replace(details(world.coordinator(), 1).row, left_behind=True)
     assert next_step(row, JOB, LAKE) == LEFT_BEHIND
 
 
 @pytest.mark.parametrize("content", [None, b'{"half'], ids=["gone", "broken"])
 def test_one_whose_record_is_lost_is_triggered_anew(content: bytes | None) -> None:  # semantics O1, T8
-    world = World()
-    world.trigger("a")
-    world.clock.advance(timedelta(minutes=11))
-    world.coordinator().restore_latest()
+    world = expired()
     assert "Raise" in details(world.coordinator(), 1).next_step(LAKE)
     (record,) = (each for each in world.memory.all_keys() if "/pending-" in each)
     world.memory.delete([record])
