@@ -61,10 +61,6 @@ OPERATIONS = (
 )
 
 
-def _finish(world: World) -> None:
-    world.settle("e1", EPOCH)
-
-
 def _abort(world: World) -> None:
     for entry in world.coordinator().head().pending:
         world.coordinator().abort(entry.id, Reason.JOB_FAILURE, "somebody else aborts")
@@ -88,22 +84,14 @@ def _overtake(world: World) -> None:
     world.settle("e1", "e3")
 
 
-def _stop(world: World) -> None:
-    shut_down(world.coordinator())
-
-
-def _clean(world: World) -> None:
-    world.coordinator().clean()
-
-
-OTHERS: dict[str, Callable[[World], None]] = {
-    "a finisher": _finish,
+OTHERS: dict[str, Callable[[World], object]] = {
+    "a finisher": lambda world: world.settle("e1", EPOCH),
     "an aborter": _abort,
     "an expirer": _expire,
     "a newer try": _take_over,
     "another epoch": _overtake,
-    "who stops the job": _stop,
-    "a cleaner": _clean,
+    "who stops the job": lambda world: shut_down(world.coordinator()),
+    "a cleaner": lambda world: world.coordinator().clean(),
 }
 
 
@@ -197,10 +185,6 @@ SAVING = (
 )
 
 
-def _same(world: World) -> None:
-    take(world, REQUEST)
-
-
 def _expire_savepoint(world: World) -> None:
     world.clock.advance(timedelta(hours=1))
     world.coordinator().look_for_savepoint("by hand")
@@ -211,20 +195,15 @@ def _go_on(world: World) -> None:
     world.settle(EPOCH, "e5")
 
 
-def _another(world: World) -> None:
-    """Somebody takes another one."""
-    take(world, asked("another"))
-
-
 def _rewind(world: World) -> None:
     """The job goes back to its oldest checkpoint."""
     for entry in world.coordinator().head().completed[:1]:
         world.coordinator().rewind(entry.id, abort_pending=True)
 
 
-AT_A_SAVEPOINT: dict[str, Callable[[World], None]] = {
-    "the same request": _same,
-    "another request": _another,
+AT_A_SAVEPOINT: dict[str, Callable[[World], object]] = {
+    "the same request": lambda world: take(world, REQUEST),
+    "another request": lambda world: take(world, asked("another")),
     "who rewinds": _rewind,
     "an expirer": _expire_savepoint,
     "the job goes on": _go_on,

@@ -153,10 +153,6 @@ def test_if_nobody_goes_on_with_it_the_job_does(place: str, name: str, in_folder
     assert started or list(scene.folder.list("")), "nobody has deleted what the job has no copy of"
 
 
-def _same(scene: Scene) -> None:
-    scene.start()
-
-
 def _another(scene: Scene) -> None:
     world = World()
     world.run_epoch("x1")
@@ -170,27 +166,19 @@ def _epoch(scene: Scene) -> None:
         scene.world.run_epoch("e9")
 
 
-def _trigger(scene: Scene) -> None:
-    scene.world.ask("e8")
-
-
 def _rewind(scene: Scene) -> None:
     oldest = scene.world.coordinator().head().completed[:1]
     for entry in oldest:
         scene.world.coordinator().rewind(entry.id, abort_pending=True)
 
 
-def _cleaner(scene: Scene) -> None:
-    scene.world.coordinator().clean()
-
-
-OTHERS: dict[str, Callable[[Scene], None]] = {
-    "the same once more": _same,
+OTHERS: dict[str, Callable[[Scene], object]] = {
+    "the same once more": Scene.start,
     "another savepoint": _another,
     "an epoch": _epoch,
-    "a trigger": _trigger,
+    "a trigger": lambda scene: scene.world.ask("e8"),
     "a rewind": _rewind,
-    "a cleaner": _cleaner,
+    "a cleaner": lambda scene: scene.world.coordinator().clean(),
 }
 
 

@@ -48,60 +48,26 @@ class Machine:
 Step = Callable[[Machine, ObjectStore | None], object]
 
 
-def _start(it: Machine, store: ObjectStore | None = None) -> object:
-    return it.claim("first", store)
-
-
-def _come_up(it: Machine, store: ObjectStore | None = None) -> object:
-    return it.register(store).come_up("first", 15002)
-
-
 def _renew(it: Machine, store: ObjectStore | None = None) -> object:
     it.clock.now_ms += LEASE_MS // 2
     return it.register(store).renew("first")
 
 
-def _replace(it: Machine, store: ObjectStore | None = None) -> object:
-    return it.claim("second", store, gone="first")
-
-
-def _retire(it: Machine, store: ObjectStore | None = None) -> object:
-    it.register(store).retire("first")
-    return None
-
-
-def _drop(it: Machine, store: ObjectStore | None = None) -> object:
-    it.register(store).drop("first")
-    return None
-
-
-STEPS: dict[str, tuple[tuple[Step, ...], Step]] = {
-    "start": ((), _start),
-    "come up": ((_start,), _come_up),
-    "renew": ((_start, _come_up), _renew),
-    "replace": ((_start, _come_up), _replace),
-    "retire": ((_start, _come_up), _retire),
-    "drop": ((_start, _come_up, _retire), _drop),
+STEPS: dict[str, tuple[tuple[str, ...], Step]] = {
+    "start": ((), lambda it, store: it.claim("first", store)),
+    "come up": (("start",), lambda it, store: it.register(store).come_up("first", 15002)),
+    "renew": (("start", "come up"), _renew),
+    "replace": (("start", "come up"), lambda it, store: it.claim("second", store, gone="first")),
+    "retire": (("start", "come up"), lambda it, store: it.register(store).retire("first")),
+    "drop": (("start", "come up", "retire"), lambda it, store: it.register(store).drop("first")),
 }
+"""Each with those before it."""
 
-
-def _another_starter(it: Machine) -> None:
-    it.claim("other")
-
-
-def _who_found_it_gone(it: Machine) -> None:
-    it.claim("other", gone="first")
-
-
-def _the_server_itself(it: Machine) -> None:
-    it.register().come_up("first", 15002)
-
-
-OTHERS: dict[str, Callable[[Machine], None] | None] = {
+OTHERS: dict[str, Callable[[Machine], object] | None] = {
     "nobody": None,
-    "another starter": _another_starter,
-    "who found it gone": _who_found_it_gone,
-    "the server itself": _the_server_itself,
+    "another starter": lambda it: it.claim("other"),
+    "who found it gone": lambda it: it.claim("other", gone="first"),
+    "the server itself": lambda it: it.register().come_up("first", 15002),
 }
 
 
@@ -109,7 +75,7 @@ def prepared(name: str) -> tuple[Machine, Step]:
     before, step = STEPS[name]
     it = Machine(new_store(), Clock())
     for each in before:
-        each(it, None)
+        STEPS[each][1](it, None)
     return it, step
 
 

@@ -14,7 +14,7 @@ from tests.support.world.places import CLOUDS, MEMORY
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore
 
-Others = Mapping[str, Callable[[World], None]]
+Others = Mapping[str, Callable[[World], object]]
 """What somebody else does meanwhile, by who it is."""
 
 

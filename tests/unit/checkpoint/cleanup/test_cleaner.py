@@ -15,14 +15,6 @@ from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, Interleavi
 Change = Callable[[World], object]
 
 
-def _complete(world: World) -> None:
-    world.run_epoch("b")
-
-
-def _complete_many(world: World) -> None:
-    world.run_epoch(*"bcdef")
-
-
 def _fail_over(world: World) -> None:
     world.submit("b", "routes")
     world.submit("b", "routes")
@@ -39,8 +31,8 @@ def _restart(world: World) -> None:
 
 
 CHANGES: dict[str, Change] = {
-    "a completion": _complete,
-    "many completions": _complete_many,
+    "a completion": lambda world: world.run_epoch("b"),
+    "many completions": lambda world: world.run_epoch(*"bcdef"),
     "failovers": _fail_over,
     "an expiry and a take-up": _expire_and_take_up,
     "a restore": _restart,
