@@ -29,7 +29,6 @@ from airflow_cairn.storage import (
     OutcomeUnknownError,
     PendingUpload,
     UnavailableError,
-    UnsupportedStorageError,
     WriteResult,
     Written,
     ensure_probed,
@@ -463,38 +462,6 @@ def test_a_key_outside_the_prefix_is_refused_first(world: World, path: str) -> N
         coordinator.complete(1)
     coordinator.clean()
     assert all(each.startswith(f"{JOB}/") and ".." not in each for each in asked if each)
-
-
-class _Lies(WrappedStore):
-    """A store that breaks one promise: it says `Written` where a condition should have refused."""
-
-    def __init__(self, inner: MemoryStore, promise: str) -> None:
-        super().__init__(inner)
-        self.memory = inner
-        self.promise = promise
-
-    def create(self, key: str, data: bytes) -> WriteResult:
-        if self.promise == "a create of a key that is present":
-            self.memory.put(key, data)
-            return Written(self.memory.stat(key).etag or "")
-        return self.inner.create(key, data)
-
-    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
-        present = key in self.memory.all_keys()
-        if self.promise == ("a swap with a stale tag" if present else "a swap of a key that is absent"):
-            self.memory.put(key, data)
-            return Written(self.memory.stat(key).etag or "")
-        return self.inner.replace(key, data, expected_etag=expected_etag)
-
-
-@pytest.mark.parametrize(
-    "promise", ["a create of a key that is present", "a swap with a stale tag", "a swap of a key that is absent"]
-)
-def test_a_store_that_breaks_a_promise_is_refused_by_name(promise: str) -> None:  # semantics W6
-    store = _Lies(MemoryStore("liar"), promise)
-    with pytest.raises(UnsupportedStorageError, match=promise) as refused:
-        ensure_probed(store, nonce="n")
-    assert "s3://liar" in str(refused.value)
 
 
 def test_a_storage_is_probed_once_by_sixteen_writers_started_together(world: World) -> None:  # semantics W6
