@@ -22,6 +22,7 @@ from airflow_cairn.checkpoint.savepoints import disposal, savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.narrowing import known
 from tests.support.parsed_once import parsed_once
 from tests.support.world.crash_case import in_each_place
 from tests.support.world.operation import EPOCH, Operation, Run, forked, kind_of, writes_of
@@ -294,8 +295,7 @@ def test_a_job_has_stopped_or_goes_on(place: str, case: Case) -> None:  # semant
         assert_whole(world, each)
     if head.stopped is Stopped.SHUTDOWN:
         assert made, "it stands still with a savepoint"
-        assert made[-1].source is not None
-        assert (made[-1].source.checkpoint, head.pending) == (head.latest_id(), ()), "no epoch in between"
+        assert (known(made[-1].source).checkpoint, head.pending) == (head.latest_id(), ()), "no epoch in between"
         assert isinstance(world.ask("e8"), Declined)
     else:
         assert head.stopped is None

@@ -21,6 +21,7 @@ from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.covering import covering
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import expect
 from tests.support.world.places import CLOUDS, MEMORY, new_store
 from tests.support.world.world import Clock
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
@@ -119,8 +120,7 @@ def test_the_next_stages_get_one_server(place: str, name: str, fault: Fault, oth
     assert isinstance(starts, StartIt)
     it.register().come_up("third", 15003)
     took = it.claim("fourth")
-    assert isinstance(took, TakeIt)
-    assert took.entry.nonce == "third"
+    assert expect(TakeIt, took).entry.nonce == "third"
     serving = [each for each in it.record().servers if each.state is not ServerState.ENDING]
     assert [each.nonce for each in serving] == ["third"]
 

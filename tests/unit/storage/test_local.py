@@ -23,6 +23,7 @@ from airflow_cairn.storage import (
 )
 from airflow_cairn.storage.local.files import HIDDEN
 from airflow_cairn.storage.local.store import LocalStore
+from tests.support.narrowing import expect
 
 
 @pytest.fixture
@@ -258,8 +259,7 @@ def test_a_file_swapped_between_opening_and_locking_is_looked_at_anew(store: Loc
 
     late = LocalStore(root, step=step)
     answer = late.replace("head.json", b"ours", expected_etag=first.etag)
-    assert isinstance(others[0], Written)
-    assert answer == ConditionFailed(others[0].etag)
+    assert answer == ConditionFailed(expect(Written, others[0]).etag)
     assert store.get("head.json").data == b"theirs"
 
 

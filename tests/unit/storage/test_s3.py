@@ -29,6 +29,7 @@ from scripts.harness.ports import free_port
 from scripts.harness.s3_server import S3Server
 from tests.support.errors import raises_code
 from tests.support.fake_s3 import GIGABYTE, FakeS3, Held
+from tests.support.narrowing import expect, known
 from tests.support.s3_proxy import Answer, Forward, Request, Rule, S3Proxy, answer
 
 CANARY = "canary-secret-0123456789"
@@ -286,8 +287,7 @@ def test_an_object_over_five_gib_is_not_copied():
 
 def test_a_store_is_opened_without_a_request():
     store = open_store("s3://bucket/lake", s3=S3Options(f"http://127.0.0.1:{free_port()}", None, "a", "b"))
-    assert isinstance(store, S3Store)
-    assert store.spark_url("chk-1/state/x") == "s3a://bucket/lake/chk-1/state/x"
+    assert expect(S3Store, store).spark_url("chk-1/state/x") == "s3a://bucket/lake/chk-1/state/x"
 
 
 def test_the_settings_of_the_process_are_used_where_none_are_given(monkeypatch: pytest.MonkeyPatch):
@@ -350,8 +350,7 @@ def test_a_store_that_ignores_the_condition_says_the_same():
         assert store.get_if_changed("head.json", before) is None
         fake.objects["lake/head.json"] = Held(b"2")
         found = store.get_if_changed("head.json", before)
-        assert found is not None
-        assert found.data == b"2"
+        assert known(found).data == b"2"
 
 
 def test_a_store_that_ignores_ranges_is_refused_by_name():

@@ -24,6 +24,7 @@ from airflow_cairn.storage import (
 from airflow_cairn.storage.network.waiting import LONGEST_S, Waiting
 from tests.support.errors import raises_code
 from tests.support.fake_s3 import FakeS3
+from tests.support.narrowing import expect
 from tests.support.s3_proxy import Action, Request, Rule, S3Proxy, answer, lose_the_answer
 from tests.support.world.world import World
 
@@ -223,8 +224,7 @@ def test_a_lost_answer_and_then_a_refusal_are_one_write(lake: Lake) -> None:  # 
     lake.proxy.rules.append(Rule("PUT", "new", lose_the_answer))
     lake.refuse(403, "AccessDenied", until_s=60)
     written = lake.store().create("new", BODY)
-    assert isinstance(written, Written)
-    assert written.etag == lake.store().get("new").etag
+    assert expect(Written, written).etag == lake.store().get("new").etag
 
 
 def test_a_swap_waits_too(lake: Lake) -> None:

@@ -27,7 +27,7 @@ from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage.errors import UnavailableError
 from tests.support.airflow_stage import Job
-from tests.support.narrowing import expect
+from tests.support.narrowing import expect, known
 from tests.support.world.exchanges import ALL_PIPELINED, BLOCKING, CHAIN, DIAMOND
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
@@ -134,8 +134,7 @@ def test_an_ack_that_lands_before_the_failover_s_swap_is_discarded_by_it(world: 
     failed = world.coordinator(store).fail("a", "clean", "try-1", "boom")
     # The ack did not touch the head, so the failover's swap wins; the next look at that execution is its own doom.
     assert answers == [AckAnswer.SUCCESS]
-    assert isinstance(failed, FailedOver)
-    assert failed.created
+    assert expect(FailedOver, failed).created
     world.run_epoch("a")
     world.audit("z", "a")
 
@@ -288,8 +287,7 @@ def test_what_lacks_an_epoch_that_came_between_is_not_carried(world: World) -> N
     victim = next(path for path in world.referred() if path.startswith(f"{layout.folder(completed)}state/clean"))
     world.memory.put(f"{JOB}/{victim}", b"[]")
     pending = world.next_attempt("b")
-    assert pending.restore is not None
-    assert pending.restore.checkpoint == 1, "as before"
+    assert known(pending.restore).checkpoint == 1, "as before"
     assert [each.epoch for each in pending.replay] == ["a"]
     assert {each.home for each in pending.executions.values()} == {pending.checkpoint}
     world.run_epoch("b")

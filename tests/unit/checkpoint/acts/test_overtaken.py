@@ -173,8 +173,7 @@ def test_no_stage_of_a_doomed_attempt_is_submitted() -> None:  # semantics C2
     assert isinstance(answer, UpstreamsNotReady), "the next attempt is open, and clean has to run first"
     assert (answer.attempt, answer.restarted) == (2, (Restarted("clean", "clean of b"),))
     handover = world.submit("b", "clean").handover
-    assert handover.restore is not None
-    assert handover.restore.checkpoint == 1
+    assert known(handover.restore).checkpoint == 1
 
 
 def test_an_overtaken_claim_submits_nothing() -> None:  # semantics C2, W4

@@ -21,7 +21,7 @@ from airflow_cairn.checkpoint.store import metadata_file, verification
 from airflow_cairn.storage import Blob, CairnError, ForbiddenError, ObjectStat, ObjectStore, UnavailableError
 from airflow_cairn.storage.errors import GoneError
 from tests.support.errors import raises_code
-from tests.support.narrowing import expect
+from tests.support.narrowing import expect, known
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore, RecordingStore, WrappedStore
 
@@ -64,8 +64,7 @@ def test_damage_falls_back_to_the_one_before_saying_which_and_why(world: World, 
     key = _damage(world, 2, how)
     before = world.memory.all_keys()
     answer = world.trigger("c")
-    assert answer.pending.restore is not None
-    assert answer.pending.restore.checkpoint == 1
+    assert known(answer.pending.restore).checkpoint == 1
     (damage,) = answer.damages
     assert (damage.checkpoint, f"{JOB}/{damage.key}") == (2, key)
     assert DAMAGES[how] in damage.problem
@@ -231,8 +230,7 @@ def test_a_fallback_on_an_outdated_head_never_lands(world: World) -> None:  # se
     store = InterleavingStore(world.store, "list", 0, epochs_go_by, suffix="/")
     answer = world.trigger("f", store)
     assert (answer.damages, answer.pending.replay) == ((), ())
-    assert answer.pending.restore is not None
-    assert answer.pending.restore.checkpoint == 5
+    assert known(answer.pending.restore).checkpoint == 5
     world.run_epoch("f")
     world.audit(*"abcdef")
 
@@ -242,8 +240,7 @@ def test_restore_latest_aborts_what_is_pending_first(world: World) -> None:  # s
     world.trigger("b")
     world.run_stage("b", "clean")
     choice = world.coordinator().restore_latest()
-    assert choice.pointer is not None
-    assert choice.pointer.checkpoint == 1
+    assert known(choice.pointer).checkpoint == 1
     head = world.coordinator().head()
     assert head.pending == ()
     assert head.history[-1].reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND

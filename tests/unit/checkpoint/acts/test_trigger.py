@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.rules.admission import RunState
 from tests.support.errors import raises_code
-from tests.support.narrowing import expect
+from tests.support.narrowing import expect, known
 from tests.support.shut_down import shut_down
 from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
 from tests.support.world.parties import Ids
@@ -308,8 +308,7 @@ def test_the_pause_begins_with_a_completion_and_with_nothing_else(world: World) 
     world.run_epoch("b")
     answer = _ask(world, "c")
     assert _declined(answer) is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
-    assert isinstance(answer, Declined)
-    assert answer.retry_at_ms == world.clock.now_ms + 60_000, "rescheduled for the moment it ends"
+    assert expect(Declined, answer).retry_at_ms == world.clock.now_ms + 60_000, "rescheduled for the moment it ends"
 
 
 def test_savepoints_ignore_the_pause_and_start_a_pause_themselves(world: World) -> None:  # semantics T4
@@ -329,8 +328,7 @@ def test_ids_go_on_across_a_restore_from_an_older_checkpoint(world: World) -> No
     world.run_epoch("a", "b")
     world.store.delete([f"{JOB}/{key}" for key in world.standing() if "chk-0000000002/_metadata" in key])
     answer = world.trigger("c")
-    assert answer.pending.restore is not None
-    assert (answer.pending.restore.checkpoint, answer.pending.checkpoint) == (1, 3)
+    assert (known(answer.pending.restore).checkpoint, answer.pending.checkpoint) == (1, 3)
 
 
 def test_the_life_of_a_hook(world: World) -> None:  # semantics T7, R2, R5

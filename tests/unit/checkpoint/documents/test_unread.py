@@ -21,7 +21,7 @@ from airflow_cairn.checkpoint.store.head_store import heads_of
 from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
 from airflow_cairn.storage import DocumentError
 from tests.support.memory_store import MemoryStore
-from tests.support.narrowing import known
+from tests.support.narrowing import expect, known
 from tests.support.world.generated import documents_of
 from tests.support.world.golden import EXAMPLES
 from tests.support.world.world import JOB, STAGES, World
@@ -78,8 +78,7 @@ def test_a_begin_reads_its_stage_and_upstreams(read: Counter[type]) -> None:
     Coordinator(store, "flights").trigger(TriggerRequest("a", Slice(), specs, CheckpointConfig()))
     read.clear()
     begun = Coordinator(store, "flights").begin("a", "s200", "try-1", after_success=True)
-    assert isinstance(begun, Submit)
-    assert set(begun.handover.upstream) == {"s199"}
+    assert set(expect(Submit, begun).handover.upstream) == {"s199"}
     assert read[StageSpec] <= 2
     assert read[Execution] <= 4
 

@@ -26,7 +26,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.rules.partial_completion import closed
 from tests.support.errors import raises_code
-from tests.support.narrowing import expect
+from tests.support.narrowing import expect, known
 from tests.support.world.lagging import (
     ALIGNMENT,
     REGIONAL,
@@ -117,8 +117,7 @@ def test_damage_falls_back_to_the_lender_and_replays_for_all(world: World) -> No
     in_flight = next(key for key in sorted(world.referred()) if "exchange" in key)
     world.store.delete([f"flights/{in_flight}"])
     answer = world.trigger("c")
-    assert answer.pending.restore is not None
-    assert answer.pending.restore.checkpoint == 1
+    assert known(answer.pending.restore).checkpoint == 1
     assert [each.epoch for each in answer.pending.replay] == ["b"]
     assert answer.pending.backlogs == {}
     world.run_epoch("c")

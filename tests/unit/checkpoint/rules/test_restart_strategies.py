@@ -23,7 +23,7 @@ from airflow_cairn.checkpoint.documents.entries import MAX_FAILURES
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.failures import OUTAGE_MS, Exhausted, Restart, left, weigh
-from tests.support.narrowing import expect
+from tests.support.narrowing import expect, known
 from tests.support.world.world import World
 
 S = timedelta(seconds=1)
@@ -191,8 +191,7 @@ def test_of_any_failures_no_interval_holds_more_restarts_than_allowed(gaps: list
         assert isinstance(answer, Exhausted) == (len(recent) >= most)
         if isinstance(answer, Restart):
             restarted, memory = [*restarted, now], answer.memory
-            assert memory is not None
-            assert len(memory.times_ms) <= most, "bounded"
+            assert len(known(memory).times_ms) <= most, "bounded"
 
 
 @given(st.lists(st.integers(0, 200), min_size=2, max_size=40), st.floats(1.01, 100))
@@ -219,8 +218,7 @@ def test_a_clock_that_was_ahead_makes_no_delay_longer(strategy: RestartStrategy)
     second = weigh(
         strategy.rule(), memory, 1, now_ms, job="flights", epoch="a", restart_at_ms=due_ms, began_ms=1, server="s"
     )
-    assert isinstance(second, Restart)
-    assert second.delay_ms == first.delay_ms
+    assert expect(Restart, second).delay_ms == first.delay_ms
 
 
 @pytest.mark.parametrize(
@@ -341,8 +339,7 @@ def test_the_end_of_another_server_counts_by_itself(strategy: RestartStrategy) -
 def test_a_failure_in_between_does_not_make_it_count_again(strategy: RestartStrategy) -> None:  # semantics F4
     first = expect(Restart, weighed(strategy, Restart(0), 1_000, server="s1"))
     other = expect(Restart, weighed(strategy, first, 20_000))
-    assert other.memory is not None
-    assert other.memory.server == "s1"
+    assert known(other.memory).server == "s1"
     late = expect(Restart, weighed(strategy, other, 40_000, server="s1"))
     assert late.count == other.count
 

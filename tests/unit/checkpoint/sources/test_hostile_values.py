@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint.source import NoShelf, Refusal, RunFacts
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
 from airflow_cairn.checkpoint.sources.values import AssetEvents, DataInterval
 from tests.support.memory_store import MemoryStore
+from tests.support.narrowing import expect
 
 URI = "s3://input/sales"
 FILE = {"key": "a", "size_bytes": 1, "etag": "e", "url": "s3a://in/sales/a"}
@@ -95,5 +96,4 @@ def test_a_place_that_is_none_is_another_place() -> None:  # semantics T8
             source.advance(None, {"uri": stored, "files": []}, Shelf()),
         )
         for answer in answers:
-            assert isinstance(answer, Refusal)
-            assert f"{stored} " in answer.text
+            assert f"{stored} " in expect(Refusal, answer).text

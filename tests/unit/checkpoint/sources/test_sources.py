@@ -89,8 +89,7 @@ def test_windows_that_touch_are_one() -> None:  # semantics T8
 def test_what_a_data_interval_reads(source: DataInterval, read: Any, interval: Any, expected: Any) -> None:
     answer = source.read(run(*interval), covered(*read))
     if isinstance(expected, str):
-        assert isinstance(answer, Refusal)
-        assert expected in answer.text
+        assert expected in expect(Refusal, answer).text
     else:
         assert isinstance(answer, Reading)
         assert answer.window == tuple(None if each is None else day(each).isoformat() for each in expected)
@@ -440,8 +439,7 @@ def test_a_file_that_changed(tmp_path: Path, world: World, on_change: str, expec
     folder.put("a", size=2)
     answer = folder.trigger("2")
     if expected is None:
-        assert isinstance(answer, InputRefused)
-        assert "the first is a" in answer.detail
+        assert "the first is a" in expect(InputRefused, answer).detail
         return
     assert folder.names(answer) == expected
     assert any("changed" in line for line in answer.log)
@@ -608,8 +606,7 @@ def test_an_event_is_read_once() -> None:
     second = expect(Reading, source.read(RunFacts("2", events=(event("b"), event("c"))), position))
     assert [each["id"] for each in second.part] == ["c"]
     for all_of_it in (source.read(RunFacts("3", events=(event("a"),)), position), source.advance(position, first.part)):
-        assert isinstance(all_of_it, Refusal)
-        assert all_of_it.all_read
+        assert expect(Refusal, all_of_it).all_read
     manual = expect(Refusal, source.read(RunFacts("4", run_type="manual"), position))
     assert not manual.all_read
     some = expect(Refusal, source.advance(position, [{"id": "b"}, {"id": "d"}]))

@@ -11,6 +11,7 @@ from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
 from airflow_cairn.checkpoint.views.overview import PENDING, Alarm, alarms, overview
 from airflow_cairn.checkpoint.views.wording import moment
+from tests.support.narrowing import known
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
 
@@ -120,8 +121,7 @@ def test_the_latest_of_each_kind(busy: World) -> None:
         2,
         3,
     )
-    assert found.latest_restore is not None
-    assert found.latest_restore.into == 4
+    assert known(found.latest_restore).into == 4
     assert found.latest_savepoint is None
     document = json.loads(json.dumps(found.as_json(storage=LAKE, now_ms=busy.clock.now_ms)))
     assert document["latest_completed"]["id"] == 2
