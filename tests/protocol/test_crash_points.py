@@ -5,7 +5,7 @@ Of taking a savepoint it leaves none or one (P1). The writes are taken from a re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -24,7 +24,6 @@ from airflow_cairn.checkpoint.savepoints.integrity import load
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
 from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases, in_each_place
 from tests.support.world.operation import EPOCH, Operation, Run, forked, writes_of
@@ -40,13 +39,7 @@ from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, f
 from tests.support.world.world import TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
 
-pytestmark = pytest.mark.large
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with parsed_once():
-        yield
+pytestmark = [pytest.mark.large, pytest.mark.usefixtures("parsed_once_for_all")]
 
 
 OPERATIONS = (

@@ -23,7 +23,6 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.narrowing import known
-from tests.support.parsed_once import parsed_once
 from tests.support.world.crash_case import in_each_place
 from tests.support.world.operation import EPOCH, Operation, Run, forked, kind_of, writes_of
 from tests.support.world.saved import saved
@@ -31,16 +30,10 @@ from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, f
 from tests.support.world.world import CONFIG, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore
 
-pytestmark = pytest.mark.large
+pytestmark = [pytest.mark.large, pytest.mark.usefixtures("parsed_once_for_all")]
 
 LAST = "last"
 HARMLESS = (Crashed, UnavailableError, CheckpointError)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    with parsed_once():
-        yield
 
 
 # Stopping, and what belongs to it.

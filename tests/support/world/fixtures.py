@@ -23,6 +23,13 @@ def parsed_documents() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def parsed_once_for_all() -> Iterator[None]:
+    """The same, over all tests of a file."""
+    with parsed_once():
+        yield
+
+
 @pytest.fixture
 def world(parsed_documents: None) -> World:
     """A job that never ran, in memory."""

@@ -1,6 +1,6 @@
 """What is kept of epochs whose attempt ended without completing is bounded; those that wait keep their way back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,21 +12,16 @@ from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from tests.support.narrowing import expect
-from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
+
+pytestmark = pytest.mark.usefixtures("parsed_documents")
 
 MANY = MAX_UNFINISHED + 6
 MANY_ATTEMPTS = 8
 """So many for each of `MAX_UNFINISHED` epochs, and the history holds fewer."""
 LINE = (StageSpec("clean"), StageSpec("enrich", upstream=("clean",)))
-
-
-@pytest.fixture(autouse=True)
-def _quick_documents() -> Iterator[None]:
-    with parsed_once():
-        yield
 
 
 def expire(world: World) -> None:
