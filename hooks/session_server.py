@@ -10,8 +10,8 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 
@@ -80,24 +80,34 @@ def session_secret(conn_id: str) -> str:
     return secret
 
 
-def last_words(nonce: str) -> str:
-    """Return the end of the log of a server that died on this machine, and delete its folder; a live one keeps it."""
-    folder = _folder(nonce)
-    try:
-        home = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return ""  # a server that found itself replaced has deleted it
+@contextmanager
+def server_folder(nonce: str) -> Iterator[int]:
+    """Open the folder of a server on this machine.
+
+    Raises:
+        OSError: there is none, or it is not this user's alone.
+    """
+    home = os.open(folder_of(nonce), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         # The folder's name follows from the record of the servers, and any user may create a folder beside ours.
         if not _is_ours(home, stat.S_ISDIR) or os.fstat(home).st_mode & 0o077:
-            return ""
-        said = _tail(home)
-        with suppress(BlockingIOError):  # the server lives: it has locked its folder
-            fcntl.flock(home, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        return said
+            raise PermissionError(f"{folder_of(nonce)} is not a folder of this user alone")
+        yield home
     finally:
         os.close(home)
+
+
+def last_words(nonce: str) -> str:
+    """Return the end of the log of a server that died on this machine, and delete its folder; a live one keeps it."""
+    try:
+        with server_folder(nonce) as home:
+            said = _tail(home)
+            with suppress(BlockingIOError):  # the server lives: it has locked its folder
+                fcntl.flock(home, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder_of(nonce), ignore_errors=True)
+            return said
+    except OSError:
+        return ""  # a server that found itself replaced has deleted it
 
 
 def _tail(home: int) -> str:
@@ -119,7 +129,7 @@ def _is_ours(fd: int, kind: Callable[[int], bool]) -> bool:
 
 def local_state_folder(nonce: str) -> str:
     """Return the folder where a server of this machine keeps copies of state, if it does (semantics V3)."""
-    return str(_folder(nonce) / LOCAL_STATE)
+    return str(folder_of(nonce) / LOCAL_STATE)
 
 
 def jvm_conf(conf: Mapping[str, str], site: SparkSite, scratch: Path | None) -> dict[str, str]:
@@ -148,7 +158,8 @@ def _is_passed_on(variable: str) -> bool:
     return variable not in _NOT_PASSED_ON and not variable.startswith(_AIRFLOWS_OWN)
 
 
-def _folder(nonce: str) -> Path:
+def folder_of(nonce: str) -> Path:
+    """Return the folder of a server on this machine, whether or not there is one."""
     return Path(tempfile.gettempdir()) / f"cairn-server-{nonce}"
 
 
@@ -188,7 +199,7 @@ class StartingServer:
     def __init__(self, start: ServerStart) -> None:
         self._nonce = start.nonce
         self._on_cluster = False
-        self.folder = _folder(start.nonce)
+        self.folder = folder_of(start.nonce)
         self.folder.mkdir(mode=0o700)
         try:
             self._process = self._started(start)

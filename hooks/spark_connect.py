@@ -24,6 +24,7 @@ from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission
 from ..storage.records import dataclass
 from .driver_output import driver_output
+from .forked_client import ForkedClient, forked
 from .spark_submit import OTHER_IDENTITY
 
 log = logging.getLogger("airflow_cairn")
@@ -92,30 +93,37 @@ class ConnectClient:
         submission: the application to run.
         secrets: the storage's credentials, as environment variables.
         env_vars: the author's environment variables.
+        forks: whether the fork server of a server that Cairn runs may fork the process.
     """
 
     def __init__(
-        self, submission: Submission, secrets: Mapping[str, str], env_vars: Mapping[str, Any] | None = None
+        self,
+        submission: Submission,
+        secrets: Mapping[str, str],
+        env_vars: Mapping[str, Any] | None = None,
+        *,
+        forks: bool = False,
     ) -> None:
-        self._submission = submission
+        self._fork_server_of = submission.nonce if forks else ""
         dropped = OTHER_IDENTITY if secrets else frozenset()
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
         author = {name: str(value) for name, value in (env_vars or {}).items()}
         self._mark = new_mark()
         told = {VARIABLE: submission.to_json(), MARK: self._mark}
         self._environment = {**kept, **author, **secrets, **told}
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | ForkedClient | None = None
         self.on_application: Callable[[Application], None] = lambda _: None
         """Receives the server's Spark application, once known."""
 
     def run(self) -> Ended:
         """Run the client to its end; its output goes to the task's log."""
         problem: Problem | None = None
-        process = self._process = self._started()
+        process = self._forked() or self._started()
+        self._process = process
         assert process.stdout is not None
-        with process.stdout as lines, driver_output() as output:
+        with process, driver_output() as output:
             try:
-                for line in lines:
+                for line in process.stdout:
                     printed, own = marked(line, self._mark)
                     output.line(printed)
                     if own is None:
@@ -148,6 +156,9 @@ class ConnectClient:
         except subprocess.TimeoutExpired:
             log.warning("The application did not end within %d s and is killed", GRACE_S)
             process.kill()
+
+    def _forked(self) -> ForkedClient | None:
+        return forked(self._fork_server_of, self._environment) if self._fork_server_of else None
 
     def _started(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -55,6 +55,9 @@ class ConnectSession:
     local_state_mb: int = 1024
     """How many MiB of copies of state it may keep on its machine's disk, so that the next epoch need not read the store
     (semantics V3); only with the master `local`. 0: none."""
+    fork_server: bool = True
+    """On Linux, stages on the server's machine fork their process from one that has loaded PySpark. False: each stage's
+    process loads it itself."""
 
     def __post_init__(self) -> None:
         """Check the options when the DAG is parsed."""

@@ -37,7 +37,13 @@ _OF_THE_SERVER = (
 
 
 def client_of(
-    operator: SparkSubmitOperator, server: ConnectServer, extras: Extras, run: StageRun, nonce: str = ""
+    operator: SparkSubmitOperator,
+    server: ConnectServer,
+    extras: Extras,
+    run: StageRun,
+    nonce: str = "",
+    *,
+    forks: bool = False,
 ) -> ConnectClient:
     """Make the client process of an execution, without starting it.
 
@@ -47,6 +53,7 @@ def client_of(
         extras: Cairn's additions for the execution.
         run: the execution. It replaces those before it, whose sessions are released (semantics V2).
         nonce: the server's nonce, if Cairn runs the server.
+        forks: whether that server's fork server may fork the process.
     """
     check_options(operator)
     token = run.handover.token
@@ -68,7 +75,7 @@ def client_of(
         archives=_listed(option_of(operator, "archives")),
         jars=_listed(operator.jars),
     )
-    return ConnectClient(submission, extras.environment, operator.env_vars)
+    return ConnectClient(submission, extras.environment, operator.env_vars, forks=forks)
 
 
 def run_client(client: ConnectClient, run: StageRun) -> None:
@@ -115,7 +122,7 @@ def run_on_shared(
     for last in (False, False, True):
         nonce, server = shared.take(gone)
         here = replace(extras, handed={**extras.handed, **shared.local_state(nonce)})
-        client = client_of(operator, server, here, run, nonce)
+        client = client_of(operator, server, here, run, nonce, forks=shared.session.fork_server)
         began(client)
         ended = client.run()
         problem = ended.problem

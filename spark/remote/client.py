@@ -64,7 +64,7 @@ def main(environ: dict[str, str] | None = None) -> int:
             release_session(submission)
             return 0
         application = application_of(submission)
-        with _loading():
+        with loading():
             with pandas_when_used():
                 import_client()
             spark = connect(submission)
@@ -86,7 +86,7 @@ def main(environ: dict[str, str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _loading() -> Iterator[None]:
+def loading() -> Iterator[None]:
     """Collect no garbage while modules are loaded, and never among their objects: these stay until the end."""
     gc.disable()
     try:
