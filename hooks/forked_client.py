@@ -128,14 +128,15 @@ def forked(nonce: str, environment: Mapping[str, str]) -> ForkedClient | None:
             home = opened.enter_context(server_folder(nonce))
         except OSError:
             return None  # the server runs on another machine, or as another user
+        client: ForkedClient | None = None
         try:
             name = _socket_name(environment)
-            client = _ready(f"/proc/self/fd/{home}/{name}", environment)
-        except (FileNotFoundError, ConnectionRefusedError):
-            why = _start(home, name, folder_of(nonce), environment)
-            client = None
+            try:
+                client = _ready(f"/proc/self/fd/{home}/{name}", environment)
+            except (FileNotFoundError, ConnectionRefusedError):
+                why = _start(home, name, folder_of(nonce), environment)
         except OSError as error:
-            client, why = None, str(error)
+            why = str(error)
         if client is None:
             log.info("The application's process loads PySpark itself: %s", why)
             return None

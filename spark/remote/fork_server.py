@@ -1,9 +1,9 @@
 """The process that clients of a Spark Connect server are forked from: it has loaded PySpark, so that they need not.
 
 `python -u -m airflow_cairn.spark.remote.fork_server FOLDER SOCKET LOCK`, beside a server that Cairn runs here. LOCK is
-the descriptor of the locked file that makes it the only one. It forks at once for each task that connects, and the child
-reads what the task sends: environment and output. So this process never holds a secret. It opens no channel: a process
-that forks with grpc open may hang. Decision 0064 says who can race, and what a crash leaves.
+the descriptor of the locked file that makes it the only one. It forks for each task that connects, and the child reads
+what the task sends: environment and output. So this process never holds a secret. It opens no channel: a process that
+forks with grpc open may hang. Decision 0064 says who can race, and what a crash leaves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from .submission import VARIABLE, Submission, is_function
 
 START_S = 3.0
-"""Seconds that a task waits for a child's answer, and a child for the task's."""
+"""Seconds that a task waits for a child's answer; then it starts a client without a fork."""
 READY, GO, ENDED = b"ready", b"go", b"ended "
 """The child's word that it can run the application; the task's that it must, before which alone the task may start a
 client without a fork; and the parent's, before the exit status."""
@@ -220,7 +220,7 @@ def run_client(connection: socket.socket) -> int:
     """
     os.setsid()
     with connection:
-        connection.settimeout(START_S)
+        # A task that dies closes the connection, and the parent then ends this child: no wait needs a limit.
         _, (request, output), _, _ = socket.recv_fds(connection, 1, 2)
         with open(request, encoding="utf-8") as file:
             environment = json.load(file)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from datetime import timedelta
 from http.client import HTTPException
@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import timeout
 from pyspark.sql import SparkSession
 
 from airflow_cairn.checkpoint.documents import layout
@@ -228,6 +230,50 @@ def test_a_server_is_started_shared_and_recycled(
     for text in (said.text, stored):
         assert SECRET not in text
         assert token not in text
+
+
+ENDS = """
+import os, signal, sys, time
+from pathlib import Path
+from airflow_cairn.spark import Epoch
+todo = Path(__file__).with_name("todo")
+with Epoch.current() as epoch:
+    print("ROWS", epoch.spark.range(7).count(), "LEADS", os.getpid() == os.getsid(0), flush=True)
+    for what in todo.read_text().split():
+        todo.write_text("")
+        if what == "wait":
+            time.sleep(600)
+        if what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ValueError("no rows")
+    epoch.snapshot("seen", epoch.spark.range(3), key="id")
+"""
+
+
+def test_a_forked_client_ends_as_a_new_process_does(job: Job, here: None, tmp_path: Path, said: Said) -> None:
+    """It succeeds, fails, is killed, and is ended by the task's timeout; only the first stage's loads PySpark."""
+    application, todo = tmp_path / "routes.py", tmp_path / "todo"
+    application.write_text(ENDS)
+    (tmp_path / "doubled.py").touch()
+    session = ConnectSession(conf={**CONF, **small_conf()}, idle=HOUR)
+    ways: dict[str, type[BaseException] | None] = {"": None, "fail": StageFailedError, "kill": StageFailedError}
+    for number, (what, error) in enumerate({"first": None, **ways, "wait": AirflowTaskTimeout}.items()):
+        todo.write_text(what.removeprefix("first"))
+        job.trigger(f"e{number}")
+        run = stage(job, str(application), session)
+        with pytest.raises(error) if error else nullcontext(), timeout(seconds=20 if what == "wait" else 500):
+            run.execute(context(Ti(run_id=f"e{number}")))
+        if error:
+            todo.write_text("")
+            run.execute(context(Ti(run_id=f"e{number}", try_number=2, max_tries=2)))
+        if what == "first":
+            [folder] = Path(tempfile.gettempdir()).glob(f"cairn-server-{servers(job).servers[-1].nonce}")
+            wait_until(lambda at=folder: any(map(Path.is_socket, at.iterdir())), 120, "the fork server to be up")
+    assert re.findall(r"ROWS 7 LEADS (\w+)", said.text) == ["False", *["True"] * 7]
+    assert said.text.count("loads PySpark itself") == 1
+    assert "ValueError: no rows" in said.text
+    assert "The application was killed, and its session is released" in said.text
+    assert [each.id for each in job.coordinator.head().completed][-1] == 8
 
 
 FULL = """

@@ -369,10 +369,11 @@ def test_of_two_stages_one_starts_it(stages: Stages) -> None:
     stages.up()
 
 
+@pytest.mark.parametrize("program", ["/bin/false", "/no/python"])
 def test_one_that_could_not_start_is_not_started_again(
-    stages: Stages, said: Said, monkeypatch: pytest.MonkeyPatch
+    stages: Stages, said: Said, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", program)
     assert forked(NONCE, os.environ) is None
     wait_until(lambda: not stages.processes(), 60, "it to end")
     assert forked(NONCE, os.environ) is None
