@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -24,8 +24,10 @@ from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission
 from ..storage.records import dataclass
 from .driver_output import driver_output
-from .forked_client import ForkedClient, forked
 from .spark_submit import OTHER_IDENTITY
+
+if TYPE_CHECKING:
+    from .forked_client import ForkedClient
 
 log = logging.getLogger("airflow_cairn")
 
@@ -158,7 +160,11 @@ class ConnectClient:
             process.kill()
 
     def _forked(self) -> ForkedClient | None:
-        return forked(self._fork_server_of, self._environment) if self._fork_server_of else None
+        if not self._fork_server_of:
+            return None
+        from .forked_client import forked
+
+        return forked(self._fork_server_of, self._environment)
 
     def _started(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -73,6 +73,8 @@ class ConnectSession:
             if value is not None or name != "max_memory_mb":
                 check_whole(name, value, least)
         _check_address(self.bind_address)
+        if not isinstance(self.fork_server, bool):
+            raise InvalidConfigError("fork_server must be True or False", fork_server=shorten(repr(self.fork_server)))
         if not isinstance(self.conf, Mapping):
             raise InvalidConfigError("conf must be a dict of Spark's settings", conf=shorten(self.conf))
         for key in self.conf:

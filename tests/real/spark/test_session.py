@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
@@ -250,6 +251,10 @@ with Epoch.current() as epoch:
 """
 
 
+def has_socket(folder: Path) -> bool:
+    return any(each.is_socket() for each in folder.iterdir())
+
+
 def test_a_forked_client_ends_as_a_new_process_does(job: Job, here: None, tmp_path: Path, said: Said) -> None:
     """It succeeds, fails, is killed, and is ended by the task's timeout; only the first stage's loads PySpark."""
     application, todo = tmp_path / "routes.py", tmp_path / "todo"
@@ -267,8 +272,8 @@ def test_a_forked_client_ends_as_a_new_process_does(job: Job, here: None, tmp_pa
             todo.write_text("")
             run.execute(context(Ti(run_id=f"e{number}", try_number=2, max_tries=2)))
         if what == "first":
-            [folder] = Path(tempfile.gettempdir()).glob(f"cairn-server-{servers(job).servers[-1].nonce}")
-            wait_until(lambda at=folder: any(map(Path.is_socket, at.iterdir())), 120, "the fork server to be up")
+            folder = Path(tempfile.gettempdir(), f"cairn-server-{servers(job).servers[-1].nonce}")
+            wait_until(partial(has_socket, folder), 120, "the fork server to be up")
     assert re.findall(r"ROWS 7 LEADS (\w+)", said.text) == ["False", *["True"] * 7]
     assert said.text.count("loads PySpark itself") == 1
     assert "ValueError: no rows" in said.text

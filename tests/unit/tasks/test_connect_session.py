@@ -24,6 +24,7 @@ DAY = timedelta(days=1)
         ({"max_sessions": None}, "max_sessions must be a whole number"),
         ({"max_sessions": True}, "max_sessions must be a whole number"),
         ({"local_state_mb": -1}, "local_state_mb must be a whole number of at least 0"),
+        ({"fork_server": "no"}, "fork_server must be True or False"),
         ({"local_state_mb": None}, "local_state_mb must be a whole number"),
         ({"max_memory_mb": 255}, "max_memory_mb must be a whole number of at least 256"),
         ({"per": "stage"}, 'per must be "job" or "epoch"'),
