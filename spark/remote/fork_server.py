@@ -80,13 +80,18 @@ class ForkServer:
         folder: the Spark server's folder, which is its user's alone.
         name: the socket's name in it.
         lock: the descriptor of the locked file.
-        since_ns: when this process was started: modules whose files have changed since are not those on the disk.
+        since_ns: when this process was started.
     """
 
     def __init__(self, folder: Path, name: str, lock: int, since_ns: int) -> None:
-        self._folder, self._name, self._lock, self._since_ns = folder, name, lock, since_ns
+        self._folder, self._name, self._lock = folder, name, lock
         files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-        self._files = {file for file in (*files, sys.executable) if file and os.path.exists(file)}
+        self._files = {
+            # Whether it was loaded before or after a change in the meantime is not known.
+            file: _content(file) if os.stat(file).st_ctime_ns < since_ns else None
+            for file in (*files, sys.executable)
+            if file and os.path.exists(file)
+        }
         # numpy and pyarrow have idle threads, and take care of forks themselves.
         self._most_threads, self._most_bytes = _threads(), _resident() + _GROWTH
         self._poll = select.poll()
@@ -175,15 +180,7 @@ class ForkServer:
             return "another thread runs in it"
         if _resident() > self._most_bytes:
             return "it has grown"
-        for file in self._files:
-            try:
-                # The time of the inode's last change, which no installer sets.
-                changed = os.stat(file).st_ctime_ns >= self._since_ns
-            except OSError:
-                changed = True
-            if changed:
-                return f"{file} has changed"
-        return None
+        return next((f"{file} has changed" for file, loaded in self._files.items() if _content(file) != loaded), None)
 
     def _stop(self, why: str) -> None:
         """Take no more, so that another one may be started, and wait for the children that run."""
@@ -289,6 +286,15 @@ def _lives(folder: Path) -> bool:
     finally:
         os.close(home)
     return False
+
+
+def _content(file: str) -> tuple[int, int, int]:
+    """Return what differs once a file is written or replaced, but not when an installer links it elsewhere."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return (0, 0, 0)
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def _threads() -> int:
