@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.support.command import _one_epoch, cairn, root, wide
+
+__all__ = ["_one_epoch", "cairn", "root", "wide"]
+
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:

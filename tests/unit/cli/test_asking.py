@@ -1,18 +1,17 @@
 """`cairn checkpoint`, against a real HTTP server that answers as Airflow does."""
 
-import json
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 
 from airflow_cairn.cli import airflow_api
 from airflow_cairn.cli.airflow_api import TOKEN
-from airflow_cairn.cli.main import main
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.command import Cairn, Call
 
 SECRET = "canary-0123456789"
 
@@ -56,23 +55,24 @@ def server(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiSta
         yield stand_in
 
 
-def cairn(server: ApiStandIn, *words: str) -> int:
-    return main(["checkpoint", "--airflow-url", f"{server.url}/team/", *words])
+@pytest.fixture
+def asking(server: ApiStandIn, cairn: Cairn) -> Call:
+    """`cairn checkpoint` at this Airflow."""
+    return partial(cairn.on(""), "checkpoint", "--airflow-url", f"{server.url}/team/")
 
 
-def test_it_asks_for_a_run(server: ApiStandIn, airflow: Airflow, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_asks_for_a_run(server: ApiStandIn, airflow: Airflow, asking: Call) -> None:
     """semantics T2, T3: of the type manual, which goes before those of the schedule and waits for no pause."""
-    assert cairn(server, "flights", "--request-id", "r7") == 0
+    said = asking("flights", "--request-id", "r7")
     assert airflow.runs == ["cairn__r7"]
     body = server.asked[-1].body
     assert (body["dag_run_id"], body["logical_date"].endswith("+00:00")) == ("cairn__r7", True)
-    assert "asked for a checkpoint of flights: DAG run cairn__r7 of flights" in capsys.readouterr().out
+    assert "asked for a checkpoint of flights: DAG run cairn__r7 of flights" in said.out
 
 
-def test_the_same_request_is_one_run(server: ApiStandIn, airflow: Airflow, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_request_is_one_run(airflow: Airflow, asking: Call) -> None:
     for created in (True, False):
-        assert cairn(server, "flights", "--request-id", "r7", "--json") == 0
-        assert json.loads(capsys.readouterr().out) == {
+        assert asking("flights", "--request-id", "r7", "--json").document == {
             "job": "flights",
             "dag": "flights",
             "run": "cairn__r7",
@@ -80,13 +80,14 @@ def test_the_same_request_is_one_run(server: ApiStandIn, airflow: Airflow, capsy
             "created": created,
         }
     assert airflow.runs == ["cairn__r7"]
-    assert [cairn(server, "flights") for _ in range(2)] == [0, 0]
+    for _ in range(2):
+        asking("flights")
     assert len(set(airflow.runs)) == 3, "without an id each request is one of its own"
 
 
-def test_a_run_for_a_window(server: ApiStandIn, airflow: Airflow) -> None:
+def test_a_run_for_a_window(server: ApiStandIn, airflow: Airflow, asking: Call) -> None:
     """semantics T8: for what a changed schedule has left; Airflow gives a run by hand the last whole interval."""
-    assert cairn(server, "flights", "--window", "2026-01-04", "2026-01-04T06:00:00+00:00") == 0
+    asking("flights", "--window", "2026-01-04", "2026-01-04T06:00:00+00:00")
     body = server.asked[-1].body
     start = "2026-01-04T00:00:00+00:00"
     assert (body["logical_date"], body["data_interval_start"], body["data_interval_end"]) == (
@@ -96,9 +97,9 @@ def test_a_run_for_a_window(server: ApiStandIn, airflow: Airflow) -> None:
     assert airflow.runs == [body["dag_run_id"]]
 
 
-def test_a_run_that_reads_its_window_again(server: ApiStandIn, airflow: Airflow) -> None:
+def test_a_run_that_reads_its_window_again(server: ApiStandIn, airflow: Airflow, asking: Call) -> None:
     """semantics T8: the run that has read it has its start for a logical date, and Airflow has one run of each."""
-    assert cairn(server, "flights", "--window", "2026-01-04", "2026-01-05", "--read-again") == 0
+    asking("flights", "--window", "2026-01-04", "2026-01-05", "--read-again")
     body = server.asked[-1].body
     assert body["conf"] == {"cairn": {"read_again": True}}
     assert body["data_interval_start"] == "2026-01-04T00:00:00+00:00"
@@ -107,17 +108,13 @@ def test_a_run_that_reads_its_window_again(server: ApiStandIn, airflow: Airflow)
 
 
 @pytest.mark.parametrize("window", [("2026-01-05", "2026-01-04"), ("2026-01-04", "2026-01-04"), ("soon", "later")])
-def test_what_is_no_window_asks_for_nothing(
-    server: ApiStandIn, capsys: pytest.CaptureFixture[str], window: tuple[str, str]
-) -> None:
-    with suppress(SystemExit):
-        assert cairn(server, "flights", "--window", *window) == 2
-    assert "--window" in capsys.readouterr().err
+def test_what_is_no_window_asks_for_nothing(server: ApiStandIn, asking: Call, window: tuple[str, str]) -> None:
+    assert "--window" in asking("flights", "--window", *window, status=2).err
     assert server.asked == []
 
 
-def test_a_job_of_another_name(server: ApiStandIn, airflow: Airflow) -> None:
-    assert cairn(server, "totals", "--dag", "flights") == 0
+def test_a_job_of_another_name(airflow: Airflow, asking: Call) -> None:
+    asking("totals", "--dag", "flights")
     assert len(airflow.runs) == 1
 
 
@@ -138,17 +135,11 @@ def test_a_job_of_another_name(server: ApiStandIn, airflow: Airflow) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said(
-    server: ApiStandIn,
-    airflow: Airflow,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    facts: dict[str, Any],
-    message: str,
+    airflow: Airflow, asking: Call, words: list[str], facts: dict[str, Any], message: str
 ) -> None:
     for name, value in facts.items():
         setattr(airflow, name, value)
-    assert cairn(server, *words) == 2
-    said = capsys.readouterr()
+    said = asking(*words, status=2)
     assert message in said.err
     assert (said.out, airflow.runs) == ("", [])
     assert SECRET not in said.err
@@ -156,19 +147,15 @@ def test_what_cannot_be_done_is_said(
 
 
 @pytest.mark.parametrize("url", ["", "airflow.example.com", "ftp://airflow", "http://me:pw@airflow", "http://a:b"])
-def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str) -> None:
+def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, cairn: Cairn, url: str) -> None:
     monkeypatch.setenv(TOKEN, SECRET)
-    assert main(["checkpoint", "flights", "--airflow-url", url]) == 2
-    said = capsys.readouterr().err
+    said = cairn.on("")("checkpoint", "flights", "--airflow-url", url, status=2).err
     assert "give --airflow-url https://airflow.example.com, or set CAIRN_AIRFLOW_URL" in said
     assert "pw" not in said
 
 
 @pytest.mark.parametrize("token", ["", "a\nb", "é"])
-def test_a_token_that_is_none(
-    server: ApiStandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], token: str
-) -> None:
+def test_a_token_that_is_none(server: ApiStandIn, monkeypatch: pytest.MonkeyPatch, asking: Call, token: str) -> None:
     monkeypatch.setenv(TOKEN, token)
-    assert cairn(server, "flights") == 2
-    assert "set CAIRN_AIRFLOW_TOKEN to a token of Airflow's API" in capsys.readouterr().err
+    assert "set CAIRN_AIRFLOW_TOKEN to a token of Airflow's API" in asking("flights", status=2).err
     assert server.asked == []

@@ -1,10 +1,11 @@
 """The `cairn` command on a store of files, as its user sees it (semantics O1, O2)."""
 
-import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import transitions
-from airflow_cairn.cli.main import main
+from airflow_cairn.cli.output import listings
 from airflow_cairn.storage import open_store
+from tests.support.command import Cairn
+from tests.support.documented import DOCS
 from tests.support.world.world import World
 
 
@@ -36,35 +39,37 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def cairn(world: World, *words: str) -> int:
-    """Run the command on the world's store."""
-    return main([*words, "--storage", world.store.uri])
+@pytest.fixture
+def cairn(cairn: Cairn, world: World) -> Cairn:
+    """The command on the world's store."""
+    return cairn.on(world.store.uri)
 
 
-def test_jobs(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def alone(cairn: Cairn) -> Cairn:
+    """The command with no storage named."""
+    return cairn.on("")
+
+
+def test_jobs(cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line a job."""
     monkeypatch.setenv("COLUMNS", "100")
-    assert cairn(world, "jobs") == 0
-    line = capsys.readouterr().out.splitlines()[2]
+    line = cairn("jobs").lines[2]
     assert line.split() == [
         *("flights", "in", "progress", "2", "e2", "2026-01-02", "to", "2026-01-03", "2023-11-14", "22:13:25Z", "4")
     ]
 
 
-def test_a_job_says_who_owns_it(
-    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics W8
+def test_a_job_says_who_owns_it(world: World, cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics W8
     monkeypatch.setenv("COLUMNS", "120")
     world.coordinator().ownership.adopt("flights_v2", "staging", abort_pending=True)
-    assert cairn(world, "jobs") == 0
-    assert capsys.readouterr().out.splitlines()[2].endswith("  flights_v2 of staging")
+    assert cairn("jobs").lines[2].endswith("  flights_v2 of staging")
 
 
-def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints(cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Newest first; what is pending counts its markers; the reason stands below."""
     monkeypatch.setenv("COLUMNS", "150")
-    assert cairn(world, "checkpoints", "flights") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cairn("checkpoints", "flights").lines
     assert [line.split()[:6] for line in lines[2:6]] == [
         ["4", "e3", "-", "manual", "2", "IN_PROGRESS"],
         ["3", "e3", "-", "manual", "1", "FAILED"],
@@ -79,75 +84,60 @@ def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str], monkeypat
     ]
 
 
-def test_requests_that_were_declined(
-    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_that_were_declined(world: World, cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the checkpoints: who was refused, and why (semantics T1)."""
     monkeypatch.setattr(transitions, "MAX_WAITING", 1)
     slice_ = Slice("2026-01-04T00:00:00+00:00", "2026-01-05T00:00:00+00:00")
     for epoch in ("e4", "e5"):
         world.coordinator().trigger(replace(world.request(epoch, Owner("flights", epoch)), slice=slice_))
-    assert cairn(world, "checkpoints", "flights") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = cairn("checkpoints", "flights").text
     why = "1 requests wait already, and none of them would give way to this one (TOO_MANY_CHECKPOINT_REQUESTS)"
     at = "(input 2026-01-04 to 2026-01-05), manual,"
     assert f"1 requests wait, the next first: e4 {at} since 2023-11-14 22:13:30Z" in said
     assert said.endswith(f"declined, the last first: e5 {at} 2023-11-14 22:13:30Z: {why}")
-    assert cairn(world, "checkpoints", "flights", "--json") == 0
-    said_json = json.loads(capsys.readouterr().out)
+    said_json = cairn.json("checkpoints", "flights")
     (found,), (waits,) = said_json["declined"], said_json["waiting"]
     assert (found["run_id"], found["reason"]) == ("e5", "TOO_MANY_CHECKPOINT_REQUESTS")
     assert found["input"] == waits["input"] == {"start": slice_.start, "end": slice_.end}
 
 
-def test_show_a_completed_one(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_a_completed_one(cairn: Cairn) -> None:
     """Stages, what they wrote, and where it lies."""
-    assert cairn(world, "show", "flights", "chk-2") == 0
-    out = capsys.readouterr().out
+    out = cairn("show", "flights", "chk-2").out
     assert "checkpoint 2 of flights: COMPLETED" in out
     assert "restored from  1" in out
     assert "state totals" in out
 
 
-def test_show_a_pending_one(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_a_pending_one(cairn: Cairn) -> None:
     """Who has acknowledged, from which attempt, and why the attempt was opened."""
-    assert cairn(world, "show", "flights", "4") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cairn("show", "flights", "4").lines
     assert "  opened because routes: ValueError: bad row" in lines
     stages = {line.split()[0]: line.split()[1:3] for line in lines if line.startswith(("clean", "routes", "airports"))}
     assert stages == {"clean": ["2/2", "kept"], "routes": ["not", "begun"], "airports": ["not", "begun"]}
 
 
-def test_show_without_an_id_shows_the_newest(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cairn(world, "show", "flights") == 0
-    assert "checkpoint 4 of flights: IN_PROGRESS" in capsys.readouterr().out
+def test_show_without_an_id_shows_the_newest(world: World, cairn: Cairn) -> None:
+    assert "checkpoint 4 of flights: IN_PROGRESS" in cairn("show", "flights").out
     world.coordinator().abort(4, Reason.JOB_FAILURE, "by hand")
-    assert cairn(world, "show", "flights", "--json") == 0
-    found = json.loads(capsys.readouterr().out)["checkpoint"]
+    found = cairn.json("show", "flights")["checkpoint"]
     assert (found["id"], found["status"]) == (4, "FAILED")
 
 
-def test_show_of_a_job_without_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_of_a_job_without_checkpoints(world: World, cairn: Cairn) -> None:
     Coordinator(world.store, "new").pause()
-    assert cairn(world, "show", "new") == 2
-    assert "the job has no checkpoint yet [job=`new`]" in capsys.readouterr().err
+    assert "the job has no checkpoint yet [job=`new`]" in cairn("show", "new", status=2).err
 
 
 @pytest.mark.parametrize("words", [[], ["help"]])
-def test_alone_it_prints_its_commands(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 0
-    out = capsys.readouterr().out
-    assert "list a job's checkpoints, newest first" in out
-    assert "register-python-argcomplete cairn" in " ".join(out.split())
+def test_alone_it_prints_its_commands(alone: Cairn, words: list[str]) -> None:
+    out = alone(*words)
+    assert "list a job's checkpoints, newest first" in out.out
+    assert "register-python-argcomplete cairn" in out.text
 
 
-def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["help", "show"])
-    assert stopped.value.code == 0
-    out = capsys.readouterr().out
+def test_help_of_a_command(alone: Cairn) -> None:
+    out = alone("help", "show").out
     assert out.startswith("usage: cairn show ")
     assert "\nwith --json it prints:\n" in out
     assert "\n  stages[].owes\n      DAG runs whose input it must still read, oldest first\n" in out
@@ -164,28 +154,25 @@ def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("findings", ["storage-missing: error, of the storage", "java-old: error, of the worker", "of the cluster"]),
     ],
 )
-def test_help_of_a_topic(capsys: pytest.CaptureFixture[str], topic: str, lines: list[str]) -> None:
-    assert main(["help", topic]) == 0
-    out = capsys.readouterr().out
+def test_help_of_a_topic(alone: Cairn, topic: str, lines: list[str]) -> None:
+    out = alone("help", topic).out
     assert [line for line in lines if line not in out] == []
     assert "](" not in out, "a link is for the site"
 
 
-def test_verify_says_what_is_damaged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_says_what_is_damaged(world: World, cairn: Cairn) -> None:
     """semantics R1: status 1, the file named, the problem in words; the other checkpoint is whole."""
-    assert cairn(world, "verify", "flights") == 0
+    cairn("verify", "flights")
     key = sorted(key for key in world.referred() if layout.record_of(key) is None)[-1]
     victim = Path(world.store.uri.removeprefix("file://"), "flights", key)
     victim.write_bytes(victim.read_bytes()[:-1])
-    capsys.readouterr()
-    assert cairn(world, "verify", "flights") == 1
-    out = capsys.readouterr().out
+    out = cairn("verify", "flights", status=1).out
     assert "checkpoint 2: DAMAGED" in out
     assert f"  {key}: its size differs" in out
-    assert cairn(world, "verify", "flights", "1") == 0
+    cairn("verify", "flights", "1")
 
 
-def test_verify_says_what_a_restored_head_does_not_know(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_says_what_a_restored_head_does_not_know(world: World, cairn: Cairn) -> None:
     """semantics W9: which runs have to run again after `head.json` was put back alone."""
     head = Path(world.store.uri.removeprefix("file://"), "flights", "head.json")
     world.run_epoch("e3")
@@ -193,18 +180,15 @@ def test_verify_says_what_a_restored_head_does_not_know(world: World, capsys: py
     world.run_stages("e4")
     world.coordinator().complete(5)
     head.write_bytes(older)
-    assert cairn(world, "verify", "flights") == 0
     said = "checkpoint 5 of e4 is later than this head.json, as after a restore from a backup: it does not count"
-    assert said in capsys.readouterr().out
-    assert cairn(world, "verify", "flights", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["completed_later"] == [{"checkpoint": 5, "epoch": "e4"}]
+    assert said in cairn("verify", "flights").out
+    assert cairn.json("verify", "flights")["completed_later"] == [{"checkpoint": 5, "epoch": "e4"}]
 
 
-def test_json_is_the_same_for_programs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_same_for_programs(cairn: Cairn) -> None:
     """Every command prints one object."""
     for words in (["jobs"], ["checkpoints", "flights"], ["show", "flights", "2"], ["verify", "flights"]):
-        assert cairn(world, *words, "--json") == 0
-        document = json.loads(capsys.readouterr().out)
+        document = cairn.json(*words)
         assert document["jobs" if words == ["jobs"] else "job"]
 
 
@@ -226,11 +210,10 @@ def test_json_is_the_same_for_programs(world: World, capsys: pytest.CaptureFixtu
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line_with_what_to_type_next(
-    world: World, capsys: pytest.CaptureFixture[str], words: list[str], message: str, follows: str
+    world: World, cairn: Cairn, words: list[str], message: str, follows: str
 ) -> None:
     """Status 2, two lines on the error output, nothing on the other."""
-    assert cairn(world, *words) == 2
-    captured = capsys.readouterr()
+    captured = cairn(*words, status=2)
     assert captured.out == ""
     line, next_line, end = captured.err.split("\n")
     assert message in line
@@ -243,35 +226,44 @@ def test_what_cannot_be_done_is_said_in_one_line_with_what_to_type_next(
     [
         (["help", "shwo"], "there is no command 'shwo' (did you mean show?)", "cairn --help"),
         (["shwo"], "there is no command 'shwo' (did you mean show?)", "cairn --help"),
+        (["checkpiont", "flights"], "there is no command 'checkpiont' (did you mean checkpoint?)", "cairn --help"),
+        (["xyzzy"], "there is no command 'xyzzy'; `cairn --help` lists them", "cairn --help"),
         (["checkpoints"], "the following arguments are required: JOB", "cairn checkpoints --help"),
         (["jobs", "--storge", "file:///x"], "(did you mean --storage?)", "cairn jobs --help"),
         (["show", "flights", "zero"], "a checkpoint's id is a number from 1 on, not 'zero'", "cairn show --help"),
+        (["show", "flights", "1", "--limit", "0"], "argument --limit: expected a number from 1 to", None),
+        (["show", "flights", "1", "--limit", "10001"], "argument --limit: expected a number from 1 to", None),
+        (["show", "flights", "1", "--subtasks", "-1"], "argument --subtasks: expected a number from 1 to", None),
+        (["show", "flights", "1", "--subtasks", "x"], "argument --subtasks: expected a number from 1 to", None),
+        (["doctor", "--max-age", "2 hours"], "expected a number and m, h or d, such as 2h", "cairn doctor --help"),
+        (["--verison"], "cairn: error: there is no option --verison (did you mean --version?)", "cairn --help"),
+        (["checkpoints", "flights", "--storge", "file:///lake"], "no option --storge (did you mean --storage?)", None),
+        (["checkpoints", "--storge=file:///x"], "cairn checkpoints: error: there is no option --storge (did y", None),
+        (["savepoints", "flights", "--jsno"], "there is no option --jsno (did you mean --json?)", None),
+        (["checkpoints", "flights", "--xyzzy"], "unrecognized arguments: --xyzzy", "cairn --help"),
     ],
 )
-def test_wrong_words_are_a_usage_error(
-    capsys: pytest.CaptureFixture[str], words: list[str], message: str, follows: str
-) -> None:
+def test_wrong_words_are_a_usage_error(alone: Cairn, words: list[str], message: str, follows: str | None) -> None:
     """Argparse's own status and form, and what to type next."""
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 2
-    *_, said, last = capsys.readouterr().err.splitlines()
+    *_, said, last = alone(*words, status=2).err.splitlines()
     assert message in said
-    assert last == f"next: {follows}"
+    assert last == f"next: {follows or f'cairn {words[0]} --help'}"
 
 
-def test_without_a_storage_it_says_how_to_name_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "flights", "2", "--json"]) == 2
-    first, last = capsys.readouterr().err.splitlines()
+def test_the_version(alone: Cairn) -> None:
+    assert alone("--version").out == f"cairn {version('airflow-cairn')}\n"
+
+
+def test_without_a_storage_it_says_how_to_name_one(alone: Cairn) -> None:
+    first, last = alone("show", "flights", "2", "--json", status=2).err.splitlines()
     assert first.startswith("cairn: the storage is missing: give --storage URI, set CAIRN_STORAGE")
     assert last == "next: cairn show flights 2 --json --storage URI"
 
 
-def test_a_broken_job_does_not_hide_the_others(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_job_does_not_hide_the_others(world: World, cairn: Cairn) -> None:
     """semantics W5: it is listed with what is wrong, and the status says so."""
     world.store.create("broken/head.json", b"{")
-    assert cairn(world, "jobs") == 1
-    out = capsys.readouterr().out
+    out = cairn("jobs", status=1).out
     assert "flights" in out
     assert "broken/head.json" in out
 
@@ -290,10 +282,9 @@ def test_it_runs_where_neither_airflow_nor_spark_can_be_imported(world: World) -
     assert "flights" in done.stdout
 
 
-def test_stats(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats(cairn: Cairn) -> None:
     """semantics O1: counts, distributions, failovers and restores, in 80 columns."""
-    assert cairn(world, "stats", "flights") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cairn("stats", "flights").lines
     assert lines[1] == "  triggered 4, in progress 1, completed 2, failed 1, restored 3"
     assert lines[2] == "  wrote 104 B in all; 0 requests wait; 0 counted failures in a row"
     assert lines[4].split() == ["last", "3", "min", "avg", "p50", "p95", "p99", "max"]
@@ -302,7 +293,37 @@ def test_stats(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert "    routes: ValueError: bad row" in lines
     assert "  about 54 requests to the store an epoch, 15 of them writes or listings;" in lines
     assert max(len(line) for line in lines) <= 80
-    assert cairn(world, "stats", "flights", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cairn.json("stats", "flights")
     assert found["failures"] == {"JOB_FAILOVER_REGION": 1}
     assert found["duration_ms"]["count"] == 2
+
+
+def test_a_root_that_does_not_exist_is_an_error(tmp_path: Path, cairn: Cairn) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    assert cairn.on(f"file://{there}")("jobs").out == f"no jobs in file://{there}\n"
+    for words in (["jobs"], ["checkpoints", "flights"], ["stats", "flights"], ["savepoint", "flights", "file:///kept"]):
+        said = cairn.on(f"file://{tmp_path}/typo")(*words, status=2)
+        assert said.out == ""
+        assert said.err.startswith("cairn: the storage does not exist: there is no such folder.")
+        assert f"storage=`file://{tmp_path}/typo`" in said.err
+    assert not (tmp_path / "typo").exists(), "looking makes nothing"
+
+
+@pytest.mark.parametrize("words", [["savepoint", "flights", "ROOT/flights/x"], ["stop", "flights", "--target", "ROOT"]])
+def test_what_is_refused_says_no_request_id(tmp_path: Path, cairn: Cairn, words: list[str]) -> None:  # semantics P1
+    World(open_store(cairn.storage)).run_epoch("e1")
+    said = cairn(*(word.replace("ROOT", cairn.storage) for word in words), status=2).err
+    assert "request id" not in said
+    assert said.count("\n") == 2, "the error, and what to type next"
+
+
+def test_the_tables_in_the_docs_have_the_columns_of_the_tool() -> None:
+    tools = [listings._HEADINGS, listings._JOB_HEADINGS]
+    found = 0
+    for page in DOCS.rglob("*.md"):
+        for heading in re.findall(r"^((?:id|job) .*\bDAG run\b.*)\n-- *-", page.read_text(), re.MULTILINE):
+            shown = tuple(re.split(r" {2,}", heading.strip()))
+            assert any(shown == tuple(each for each in tool if each in shown) for tool in tools), (page, shown)
+            found += 1
+    assert found >= 2

@@ -1,17 +1,16 @@
 """`cairn compact`, as far as it goes without Spark."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_cairn.cli.main import main
 from airflow_cairn.spark import compaction
 from airflow_cairn.spark.compaction import Compaction
 from airflow_cairn.spark.stored import deltas
 from airflow_cairn.storage import UnavailableError
 from tests.support import jobs
+from tests.support.command import Cairn
 from tests.support.world import grown_state
 from tests.support.world.world import JOB, World
 from tests.unit.cli.test_json import documented, paths
@@ -26,23 +25,26 @@ def grown(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-def test_it_says_what_became_of_each_state(grown: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compact", JOB, "--storage", jobs.dump(grown.memory, tmp_path), "--max-bytes", "1"]
-    assert main(words) == 0
-    [line] = capsys.readouterr().out.splitlines()
+@pytest.fixture
+def cairn(cairn: Cairn, grown: World, tmp_path: Path) -> Cairn:
+    """The command on the job with a grown state."""
+    return cairn.on(jobs.dump(grown.memory, tmp_path))
+
+
+def test_it_says_what_became_of_each_state(cairn: Cairn) -> None:
+    few = ("--max-bytes", "1")
+    [line] = cairn("compact", JOB, *few).lines
     assert line.startswith(f"{grown_state.UPDATED} of report (base ")
     assert line.endswith("): left, because it has more bytes than --max-bytes leaves")
-    assert main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert set(paths(found)) == documented("compact")
-    assert main(["compact", JOB, "clean", *words[2:]]) == 0
-    assert capsys.readouterr().out == f"no state of {JOB} has deltas, so there is nothing to compact\n"
-    assert main(["compact", JOB, "report", "newst", *words[2:]]) == 2
-    assert "the newest checkpoint has no such state" in capsys.readouterr().err
+    assert set(paths(cairn.json("compact", JOB, *few))) == documented("compact")
+    said = cairn("compact", JOB, "clean", *few)
+    assert said.out == f"no state of {JOB} has deltas, so there is nothing to compact\n"
+    said = cairn("compact", JOB, "report", "newst", *few, status=2)
+    assert "the newest checkpoint has no such state" in said.err
 
 
 def test_it_says_what_it_merges_before_it_does(
-    grown: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cairn: Cairn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large state takes hours; and what became of the states before one that fails is not lost."""
     at_begin: list[tuple[str, str]] = []
@@ -61,19 +63,16 @@ def test_it_says_what_it_merges_before_it_does(
     monkeypatch.setattr(compaction, "_candidates", lambda *at: right(*at) * 2)
     monkeypatch.setattr(compaction, "_Compactor", Failing)
     monkeypatch.setattr(compaction, "session", lambda _: None)
-    assert main(["compact", JOB, "--storage", jobs.dump(grown.memory, tmp_path)]) == 2
+    said = cairn("compact", JOB, status=2)
     begun = f"merging {grown_state.UPDATED} of report (base "
     [(out, err), (second_out, second_err)] = at_begin
     assert (out, err.startswith(begun)) == ("", True)
     assert second_out.startswith(f"{grown_state.UPDATED} of report (base "), "the first one's line stands already"
     assert second_out.endswith(", new base 7 B): compacted; an epoch that begins from now on adopts the new base\n")
     assert second_err.startswith(begun)
-    assert "the store is told to fail" in capsys.readouterr().err
+    assert "the store is told to fail" in said.err
 
 
-def test_without_pyspark_it_says_where_to_get_it(
-    grown: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyspark_it_says_where_to_get_it(cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_cairn.spark.pyspark_versions.find_spec", lambda _: None)
-    assert main(["compact", JOB, "--storage", jobs.dump(grown.memory, tmp_path)]) == 2
-    assert "pip install 'airflow-cairn[spark]'" in capsys.readouterr().err
+    assert "pip install 'airflow-cairn[spark]'" in cairn("compact", JOB, status=2).err

@@ -9,8 +9,9 @@ import pytest
 
 from airflow_cairn.cli.airflow_api import take_over
 from airflow_cairn.cli.commands import opened
-from airflow_cairn.cli.main import main, parser
+from airflow_cairn.cli.main import parser
 from airflow_cairn.storage import AzureOptions, GcsOptions, S3Options, open_store
+from tests.support.command import Cairn
 from tests.support.world.world import World
 
 CANARY = "canary/secret+0123456789"
@@ -25,14 +26,11 @@ def no_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CAIRN_STORAGE", raising=False)
 
 
-def test_the_storage_is_the_connections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_storage_is_the_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cairn: Cairn) -> None:
     world = World(open_store(f"file://{tmp_path}/lake"))
     world.run_epoch("a")
     define(monkeypatch, conn_type="cairn", extra={"storage": world.store.uri})
-    assert main(["jobs", "--conn", "lake", "--json"]) == 0
-    assert [row["job"] for row in json.loads(capsys.readouterr().out)["jobs"]] == ["flights"]
+    assert [row["job"] for row in cairn.on("").json("jobs", "--conn", "lake")["jobs"]] == ["flights"]
 
 
 @pytest.mark.parametrize("conn_type", ["cairn", "aws", "generic"])
@@ -98,33 +96,27 @@ def test_the_storage_of_the_environment_comes_last(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_connection_that_cannot_be_used_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], facts: dict[str, object], message: str
+    monkeypatch: pytest.MonkeyPatch, cairn: Cairn, facts: dict[str, object], message: str
 ) -> None:
     define(monkeypatch, **facts)
-    assert main(["jobs", "--conn", "lake", "--storage", "s3://lake/a"]) == 2
-    said = capsys.readouterr().err
+    said = cairn.on("s3://lake/a")("jobs", "--conn", "lake", status=2).err
     assert message in said
     assert CANARY not in said
 
 
-def test_one_that_airflow_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["jobs", "--conn", "laek", "--storage", "s3://lake/a"]) == 2
-    said = capsys.readouterr().err
+def test_one_that_airflow_does_not_know(cairn: Cairn) -> None:
+    said = cairn.on("s3://lake/a")("jobs", "--conn", "laek", status=2).err
     assert "Airflow has no such connection, as far as this machine can see" in said
     assert "set AIRFLOW_CONN_LAEK [conn_id=`laek`]" in said
 
 
-def test_one_that_names_no_storage_needs_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_names_no_storage_needs_one(monkeypatch: pytest.MonkeyPatch, cairn: Cairn) -> None:
     define(monkeypatch, conn_type="aws", login="id", password=CANARY)
-    assert main(["jobs", "--conn", "lake"]) == 2
-    said = capsys.readouterr().err
+    said = cairn.on("")("jobs", "--conn", "lake", status=2).err
     assert "the storage is missing: give --storage URI, set CAIRN_STORAGE" in said
     assert said.splitlines()[-1] == "next: cairn jobs --conn lake --storage URI"
 
 
-def test_without_airflow_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_airflow_it_says_so(monkeypatch: pytest.MonkeyPatch, cairn: Cairn) -> None:
     monkeypatch.setitem(sys.modules, "airflow_cairn.hooks.storage_connections", None)
-    assert main(["jobs", "--conn", "lake", "--storage", "s3://lake/a"]) == 2
-    assert "--conn needs Airflow, which cannot be imported here" in capsys.readouterr().err
+    assert "--conn needs Airflow, which cannot be imported here" in cairn("jobs", "--conn", "lake", status=2).err

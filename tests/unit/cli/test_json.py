@@ -1,6 +1,5 @@
 """What `--json` prints has the documented fields and no others (semantics O1)."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,9 +11,9 @@ import pytest
 from airflow_cairn.checkpoint import FixedDelayRestart
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.rules import transitions
-from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output import hints
 from tests.support import jobs
+from tests.support.command import Cairn
 from tests.support.memory_store import MemoryStore
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, JOB, World
@@ -47,6 +46,12 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(transitions, "MAX_WAITING", 1)
     world.coordinator().trigger(world.request("e"))
     return jobs.dump(world.memory, tmp_path)
+
+
+@pytest.fixture
+def cairn(cairn: Cairn, storage: str) -> Cairn:
+    """The command on this storage."""
+    return cairn.on(storage)
 
 
 def paths(value: Any, above: str = "") -> Iterator[str]:
@@ -93,22 +98,16 @@ def _fields(name: str) -> Iterator[str]:
         ("rewind", [["rewind", JOB, "--to", "2"]]),
     ],
 )
-def test_the_fields_are_those_of_the_reference(
-    storage: str, capsys: pytest.CaptureFixture[str], command: str, calls: list[list[str]]
-) -> None:
+def test_the_fields_are_those_of_the_reference(cairn: Cairn, command: str, calls: list[list[str]]) -> None:
     found: set[str] = set()
     for words in calls:
-        assert main([*words, "--json", "--storage", storage]) == 0
-        found.update(paths(json.loads(capsys.readouterr().out)))
+        found.update(paths(cairn.json(*words)))
     assert found == documented(command)
 
 
-def test_the_queue_and_the_other_failure_are_listed(
-    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_queue_and_the_other_failure_are_listed(cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    assert main(["checkpoints", JOB, "--storage", storage]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cairn("checkpoints", JOB).lines
     assert "3: routes: ValueError: bad row (JOB_FAILOVER_REGION)" in lines
     assert "  with it: airports: OSError: disk full" in lines
     start = lines.index("1 requests wait, the next first:")
@@ -119,31 +118,23 @@ def test_the_queue_and_the_other_failure_are_listed(
     ]
     said = "e (input 2026-01-05 to 2026-01-06), manual, 2023-11-14 22:13:20Z: 1 requests wait already"
     assert lines[start + 4].startswith(said)
-    assert main(["show", JOB, "3", "--storage", storage]) == 0
-    assert "  with it        airports: OSError: disk full" in capsys.readouterr().out.splitlines()
-    assert main(["stats", JOB, "--storage", storage]) == 0
-    assert "    with it: airports: OSError: disk full" in capsys.readouterr().out.splitlines()
+    assert "  with it        airports: OSError: disk full" in cairn("show", JOB, "3").lines
+    assert "    with it: airports: OSError: disk full" in cairn("stats", JOB).lines
 
 
-def test_checkpoints_and_requests_are_cut_at_the_limit(
-    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_and_requests_are_cut_at_the_limit(cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["checkpoints", JOB, "--limit", "1", "--storage", storage]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cairn("checkpoints", JOB, "--limit", "1").lines
     assert lines[2].split()[0] == "4"
     assert lines[3] == "… 3 more; raise --limit to see them"
-    assert main(["checkpoints", JOB, "--limit", "1", "--json", "--storage", storage]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cairn.json("checkpoints", JOB, "--limit", "1")
     assert (len(found["checkpoints"]), found["checkpoints_left_out"], found["waiting_left_out"]) == (1, 3, 0)
 
 
-def test_a_stopped_job_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_job_says_so(tmp_path: Path, cairn: Cairn) -> None:
     world = World()
     world.run_epoch("a")
     shut_down(world.coordinator())
-    storage = jobs.dump(world.memory, tmp_path)
-    assert main(["checkpoints", JOB, "--storage", storage]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "flights is shut down"
-    assert main(["stats", JOB, "--storage", storage]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "job flights is shut down"
+    cairn.on(jobs.dump(world.memory, tmp_path))
+    assert cairn("checkpoints", JOB).lines[0] == "flights is shut down"
+    assert cairn("stats", JOB).lines[0] == "job flights is shut down"

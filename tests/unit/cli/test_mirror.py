@@ -1,20 +1,18 @@
 """`cairn mirror` and `cairn activate`, as their user sees them (semantics M1, M5, M6)."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
+from tests.support.command import Cairn
 from tests.support.world.world import World
 from tests.unit.cli.test_json import documented, paths
 
 
 @pytest.fixture
-def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def storage(tmp_path: Path, wide: None) -> str:
     """A job with a checkpoint, and an epoch under way."""
-    monkeypatch.setenv("COLUMNS", "120")
     for name in ("east", "west"):
         (tmp_path / name).mkdir()
     world = World(open_store(f"file://{tmp_path}/east"))
@@ -24,27 +22,21 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"file://{tmp_path}"
 
 
-def test_the_day_that_the_region_is_away(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_day_that_the_region_is_away(storage: str, cairn: Cairn) -> None:
     east, west = f"{storage}/east", f"{storage}/west"
-    assert main(["mirror", "flights", "--to", west, "--storage", east]) == 0
-    assert f"{west} holds flights up to checkpoint 1" in " ".join(capsys.readouterr().out.split())
-    assert main(["mirror", "flights", "--to", west, "--storage", east, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    cairn.on(east)
+    assert f"{west} holds flights up to checkpoint 1" in cairn("mirror", "flights", "--to", west).text
+    found = cairn.json("mirror", "flights", "--to", west)
     assert set(paths(found)) <= documented("mirror")
     assert (found["files"], found["failures"]) == (0, [])
-    assert main(["jobs", "--storage", east]) == 0
-    assert f"flights: mirror {west}: checkpoint 1 of" in " ".join(capsys.readouterr().out.split())
-    assert main(["mirror", "flights", "--to", f"{storage}/further", "--give-up", "--storage", east]) == 0
-    assert "has no mirror there" in capsys.readouterr().out
-    assert main(["activate", "flights", "--storage", west]) == 2, "without a terminal it does not ask"
-    assert "--yes" in capsys.readouterr().err
-    assert main(["activate", "flights", "--storage", west, "--from", east, "--yes", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert f"flights: mirror {west}: checkpoint 1 of" in cairn("jobs").text
+    assert "has no mirror there" in cairn("mirror", "flights", "--to", f"{storage}/further", "--give-up").out
+    cairn.on(west)
+    assert "--yes" in cairn("activate", "flights", status=2).err, "without a terminal it does not ask"
+    found = cairn.json("activate", "flights", "--from", east, "--yes")
     assert set(paths(found)) == documented("activate")
     assert (found["activated"], found["told"], found["checkpoint"], found["run_again"]) == (True, True, 1, ["e2"])
-    assert main(["activate", "flights", "--storage", west]) == 0, "a second call changes nothing"
-    assert "was active before" in capsys.readouterr().out
-    assert main(["mirror", "flights", "--to", west, "--storage", east]) == 2
-    assert "the job goes on there" in capsys.readouterr().err
-    assert main(["jobs", "--storage", east]) == 0
-    assert f"flights: has moved to {west}" in capsys.readouterr().out
+    assert "was active before" in cairn("activate", "flights").out, "a second call changes nothing"
+    cairn.on(east)
+    assert "the job goes on there" in cairn("mirror", "flights", "--to", west, status=2).err
+    assert f"flights: has moved to {west}" in cairn("jobs").out

@@ -14,6 +14,7 @@ from airflow_cairn.cli.output.hints import Typed, after
 from airflow_cairn.storage import errors as stores
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import CairnError
+from tests.support.command import Cairn
 from tests.support.world.world import World
 
 STORE = ("--storage", "s3://lake/the jobs", "--endpoint-url", "http://127.0.0.1:9000", "--conn", "lake")
@@ -126,15 +127,14 @@ def test_a_request_goes_on_under_the_id_that_was_made_up(
     assert follows == f"next: {shlex.join(('cairn', *words))} --request-id {made_up}"
 
 
-def test_damage_is_followed_by_who_explains_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_followed_by_who_explains_it(tmp_path: Path, cairn: Cairn) -> None:
     world = World(open_store(f"file://{tmp_path}"))
     world.run_epoch("a")
     (ended,) = world.coordinator().head().completed
-    assert main(["verify", "flights", "--storage", world.store.uri]) == 0
-    assert capsys.readouterr().err == ""
+    assert cairn.on(world.store.uri)("verify", "flights").err == ""
     (tmp_path / "flights" / ended.metadata.key).unlink()
-    assert main(["verify", "flights", "--json", "--storage", world.store.uri]) == 1
-    assert capsys.readouterr().err == f"next: cairn doctor flights --storage {world.store.uri}\n"
+    said = cairn("verify", "flights", "--json", status=1)
+    assert said.err == f"next: cairn doctor flights --storage {world.store.uri}\n"
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,7 @@ def test_no_line_repeats_a_secret(capsys: pytest.CaptureFixture[str], words: tup
     assert canary not in out + err
 
 
-def test_a_secret_is_not_repeated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_secret_is_not_repeated(cairn: Cairn, tmp_path: Path) -> None:
     canary = "canary-0123456789abcdef"
     words = ["doctor", "--read-only", "--conf", f"spark.hadoop.fs.s3a.secret.key={canary}"]
-    assert main([*words, "--storage", f"file://{tmp_path}", "nope"]) == 2
-    assert canary not in capsys.readouterr().err
+    assert canary not in cairn.on(f"file://{tmp_path}")(*words, "nope", status=2).err

@@ -1,6 +1,5 @@
 """`cairn rewind`, as its user sees it: said, asked, done (semantics R1, R5)."""
 
-import json
 import os
 import re
 from collections.abc import Callable
@@ -10,43 +9,29 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import MasterHook, system_runtime
+from airflow_cairn.checkpoint import MasterHook
 from airflow_cairn.checkpoint.answers import Submit, Triggered
 from airflow_cairn.checkpoint.documents import staged_tables
 from airflow_cairn.checkpoint.documents.staged_tables import Format, Mode, StagedBranch, StagedRows, TableDescription
 from airflow_cairn.checkpoint.views import table_changes
-from airflow_cairn.cli.main import main
-from airflow_cairn.storage import open_store
-from tests.support.world.world import CONFIG, World
+from tests.support.command import Cairn, stored_job
+from tests.support.world.world import World
 
-
-@pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are as long everywhere, whatever terminal the tests run in."""
-    monkeypatch.setenv("COLUMNS", "120")
+pytestmark = pytest.mark.usefixtures("wide", "world")
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """A job with three completed epochs, all of them retained."""
     (tmp_path / "store").mkdir()
-    world = World(open_store(f"file://{tmp_path / 'store'}"), config=replace(CONFIG, retained=3))
-    # The command's clock is the system's; what is pending must not have expired by it.
-    world.clock.now_ms = system_runtime().now_ms()
+    world = stored_job(tmp_path, retained=3)
     world.run_epoch("e1", "e2", "e3")
     return world
 
 
-def cairn(world: World, *words: str) -> int:
-    return main([*words, "--storage", world.store.uri])
-
-
-def test_it_says_what_it_undoes_and_asks(
-    world: World, answer: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_says_what_it_undoes_and_asks(world: World, answer: Callable[[str], None], cairn: Cairn) -> None:
     answer("y")
-    assert cairn(world, "rewind", "flights", "--to", "1") == 0
-    said = capsys.readouterr()
+    said = cairn("rewind", "flights", "--to", "1")
     assert said.err.splitlines()[:4] == [
         "flights goes back to checkpoint 1, which holds everything up to e1. This undoes checkpoints 2, 3",
         "these DAG runs have to run again, in this order:",
@@ -60,7 +45,7 @@ def test_it_says_what_it_undoes_and_asks(
     assert [entry.id for entry in world.coordinator().head().completed] == [1]
 
 
-def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_says_what_tables_keep(world: World, cairn: Cairn) -> None:
     """Of each undone checkpoint, and which commits are owed; one whose metadata cannot be read is no obstacle."""
     counts = {"clean": 5, "routes": 7}
     for epoch in ("e4", "e5", "e6"):
@@ -78,8 +63,7 @@ def test_it_says_what_tables_keep(world: World, capsys: pytest.CaptureFixture[st
         world.coordinator().complete(world.pending_id(epoch))
     newest = world.coordinator().head().completed[-1]
     world.store.delete([f"flights/{newest.metadata.key}"])
-    assert cairn(world, "rewind", "flights", "--to", "4", "--yes") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cairn("rewind", "flights", "--to", "4", "--yes").lines
     give_up = f"--yes --storage {world.store.uri}"
     owed_now = (
         "    its commit is owed, or was not noted: the next task makes it unless you give it up, after the rewind"
@@ -114,7 +98,7 @@ class Fixed(MasterHook):
         return staged_tables.encode(self.answer)
 
 
-def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_says_how_appended_rows_are_taken_back(world: World, cairn: Cairn) -> None:
     """By the version at the trigger of the oldest undone checkpoint that appended, and on what condition."""
     none: dict[str, Any] = {"type": "struct", "fields": []}
     uri = "s3://lake/events"
@@ -155,8 +139,7 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
             world.coordinator().acknowledge(replace(world.write(begun.handover), committables=staged))
         world.coordinator().complete(world.pending_id(epoch))
         hooks = [Fixed(name, replace(table, version="99")) for name, table in tables.items()]
-    assert cairn(world, "rewind", "flights", "--to", "3", "--yes", "--json") == 0
-    found = json.loads(capsys.readouterr().out)["tables"]
+    found = cairn.json("rewind", "flights", "--to", "3", "--yes")["tables"]
     assert {each["table"] for each in found if each["rolls_back"]} == {"taken"}
     assert "takes it back, if nobody else" in table_changes.said(next(each for each in found if each["rolls_back"]))
     by_hand = {each["table"]: each["roll_back"] for each in found if each["only_if"] and not each["rolls_back"]}
@@ -185,42 +168,33 @@ def test_it_says_how_appended_rows_are_taken_back(world: World, capsys: pytest.C
 
 
 @pytest.mark.parametrize("line", ["", "n", "no", "yess"])
-def test_anything_but_yes_changes_nothing(
-    line: str, world: World, answer: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_anything_but_yes_changes_nothing(line: str, world: World, answer: Callable[[str], None], cairn: Cairn) -> None:
     before = world.coordinator().head()
     answer(line)
-    assert cairn(world, "rewind", "flights", "--to", "2") == 2
-    assert "not agreed to; nothing was changed" in capsys.readouterr().err
+    assert "not agreed to; nothing was changed" in cairn("rewind", "flights", "--to", "2", status=2).err
     assert world.coordinator().head() == before
 
 
-def test_it_says_what_the_runs_read(world: World, capsys: pytest.CaptureFixture[str]) -> None:  # semantics T8
+def test_it_says_what_the_runs_read(world: World, cairn: Cairn) -> None:  # semantics T8
     world.read_days("e4", "e5")
     world.run_epoch("e4", "e5")
-    assert cairn(world, "rewind", "flights", "--to", "4", "--yes") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = cairn("rewind", "flights", "--to", "4", "--yes").text
     assert "which holds everything up to e4 (input 2026-01-01 to 2026-01-02). This undoes checkpoint 5" in said
     assert "in this order: e5 (input 2026-01-02 to 2026-01-03) what was" in said
 
 
-def test_without_a_terminal_it_wants_yes(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_it_wants_yes(world: World, monkeypatch: pytest.MonkeyPatch, cairn: Cairn) -> None:
     before = world.coordinator().head()
     with Path(os.devnull).open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        assert cairn(world, "rewind", "flights", "--to", "1") == 2
-    assert "there is no terminal to ask at; say --yes. Nothing was changed" in capsys.readouterr().err
+        said = cairn("rewind", "flights", "--to", "1", status=2)
+    assert "there is no terminal to ask at; say --yes. Nothing was changed" in said.err
     assert world.coordinator().head() == before
-    assert cairn(world, "rewind", "flights", "--to", "chk-1", "--yes") == 0
-    out = capsys.readouterr().out
+    out = cairn("rewind", "flights", "--to", "chk-1", "--yes").out
     assert out.index("This undoes checkpoints 2, 3") < out.index("rewound: the next epoch restores checkpoint 1")
 
 
-def test_what_the_job_did_meanwhile_is_not_undone(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_job_did_meanwhile_is_not_undone(world: World, monkeypatch: pytest.MonkeyPatch, cairn: Cairn) -> None:
     """Another epoch completes while the person at the terminal reads the question."""
 
     class Slow:
@@ -232,18 +206,16 @@ def test_what_the_job_did_meanwhile_is_not_undone(
             return "y\n"
 
     monkeypatch.setattr("sys.stdin", Slow())
-    assert cairn(world, "rewind", "flights", "--to", "2") == 2
-    assert "the job has changed since you looked" in capsys.readouterr().err
+    assert "the job has changed since you looked" in cairn("rewind", "flights", "--to", "2", status=2).err
     assert world.coordinator().head().latest_id() == 4
 
 
-def test_it_refuses_while_one_is_pending(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_refuses_while_one_is_pending(world: World, cairn: Cairn) -> None:
     world.trigger("e4")
     for words in (("--yes",), ()):
-        assert cairn(world, "rewind", "flights", "--to", "2", *words) == 2
-        assert re.search(r"is pending; .* --abort-pending\).*runs=`e4`", capsys.readouterr().err)
-    assert cairn(world, "rewind", "flights", "--to", "2", "--yes", "--abort-pending") == 0
-    lines = capsys.readouterr().out.splitlines()
+        said = cairn("rewind", "flights", "--to", "2", *words, status=2)
+        assert re.search(r"is pending; .* --abort-pending\).*runs=`e4`", said.err)
+    lines = cairn("rewind", "flights", "--to", "2", "--yes", "--abort-pending").lines
     assert lines[1:5] == [
         "these DAG runs have to run again, in this order:",
         "  e3",
@@ -252,10 +224,9 @@ def test_it_refuses_while_one_is_pending(world: World, capsys: pytest.CaptureFix
     ]
 
 
-def test_as_json(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_json(world: World, cairn: Cairn) -> None:
     world.trigger("e4")
-    assert cairn(world, "rewind", "flights", "--to", "1", "--yes", "--abort-pending", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert cairn.json("rewind", "flights", "--to", "1", "--yes", "--abort-pending") == {
         "job": "flights",
         "checkpoint": 1,
         "run_id": "e1",
@@ -266,11 +237,10 @@ def test_as_json(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_the_newest_leaves_nothing_to_undo(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_newest_leaves_nothing_to_undo(cairn: Cairn) -> None:
     """Nobody is asked."""
     for words in ((), ("--yes",)):
-        assert cairn(world, "rewind", "flights", "--to", "3", *words) == 0
-        assert capsys.readouterr().out == (
+        assert cairn("rewind", "flights", "--to", "3", *words).out == (
             "flights is already at checkpoint 3, which holds everything up to e3: there is nothing to undo\n"
         )
 
@@ -282,18 +252,13 @@ def test_the_newest_leaves_nothing_to_undo(world: World, capsys: pytest.CaptureF
         (("nosuch", "--to", "1", "--yes"), "the storage has no such job"),
     ],
 )
-def test_what_cannot_be(words: tuple[str, ...], said: str, world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cairn(world, "rewind", *words) == 2
-    assert said in capsys.readouterr().err
+def test_what_cannot_be(words: tuple[str, ...], said: str, cairn: Cairn) -> None:
+    assert said in cairn("rewind", *words, status=2).err
 
 
-def test_what_was_undone_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:  # semantics O1
-    assert cairn(world, "rewind", "flights", "--to", "2", "--yes") == 0
-    capsys.readouterr()
-    assert cairn(world, "checkpoints", "flights") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "3: no longer counts, the job was rewound to 2"
-    assert cairn(world, "show", "flights", "3") == 0
-    assert "rewound to     2: it no longer counts" in capsys.readouterr().out
-    assert cairn(world, "checkpoints", "flights", "--json") == 0
-    found = json.loads(capsys.readouterr().out)["checkpoints"]
+def test_what_was_undone_says_so(cairn: Cairn) -> None:  # semantics O1
+    cairn("rewind", "flights", "--to", "2", "--yes")
+    assert cairn("checkpoints", "flights").lines[-1] == "3: no longer counts, the job was rewound to 2"
+    assert "rewound to     2: it no longer counts" in cairn("show", "flights", "3").out
+    found = cairn.json("checkpoints", "flights")["checkpoints"]
     assert [(row["id"], row["rewound_to"]) for row in found] == [(3, 2), (2, None), (1, None)]

@@ -1,6 +1,5 @@
 """`cairn show` as its user sees it, for small jobs and for wide ones (semantics O1)."""
 
-import json
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -13,12 +12,12 @@ from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.views.wording import duration
-from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output.text import bar, fit
 from airflow_cairn.spark.acknowledging import acknowledge_skipped
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import printable
 from tests.support import jobs
+from tests.support.command import Cairn
 from tests.support.memory_store import MemoryStore
 from tests.support.world.early import EarlyWorld
 from tests.support.world.world import World
@@ -47,21 +46,20 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
     return jobs.dump(world.memory, tmp_path_factory.mktemp("store"))
 
 
+@pytest.fixture
+def cairn(cairn: Cairn, storage: str) -> Cairn:
+    """The command on this storage."""
+    return cairn.on(storage)
+
+
 @pytest.fixture(params=[80, 120])
 def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setenv("COLUMNS", str(request.param))
     return request.param
 
 
-def shown(storage: str, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    assert main(["show", "flights", *words, "--storage", storage]) == 0
-    return capsys.readouterr().out.splitlines()
-
-
-def test_a_wide_job_fits_the_terminal_and_is_cut(
-    storage: str, capsys: pytest.CaptureFixture[str], columns: int
-) -> None:
-    lines = shown(storage, capsys, "1", "--limit", "2", "--subtasks", "2")
+def test_a_wide_job_fits_the_terminal_and_is_cut(cairn: Cairn, columns: int) -> None:
+    lines = cairn("show", "flights", "1", "--limit", "2", "--subtasks", "2").lines
     assert max(len(line) for line in lines) <= columns
     assert "  acknowledged   16 of 16 stages, 16,000 of 16,000 subtasks" in lines
     assert "  slowest        flights.stage_15, 1m 23s" in lines
@@ -94,8 +92,8 @@ def test_a_wide_job_fits_the_terminal_and_is_cut(
     assert len({len(row) for row in (rows[0], rows[1], rows[4], rows[5])}) == 1, "the sizes stand below each other"
 
 
-def test_the_bars_are_to_scale(storage: str, capsys: pytest.CaptureFixture[str], columns: int) -> None:
-    lines = [line for line in shown(storage, capsys, "1", "--subtasks", "1") if line.startswith("flights.")]
+def test_the_bars_are_to_scale(cairn: Cairn, columns: int) -> None:
+    lines = [line for line in cairn("show", "flights", "1", "--subtasks", "1").lines if line.startswith("flights.")]
     bars = [re.search(r" ([.=#]+) ", line) for line in lines[:16]]
     lengths = [len(each[1]) if each else 0 for each in bars]
     assert lengths == sorted(lengths, reverse=True)
@@ -103,8 +101,8 @@ def test_the_bars_are_to_scale(storage: str, capsys: pytest.CaptureFixture[str],
     assert [round(length / lengths[0], 1) for length in lengths[:4]] == [round(took / 83.0, 1) for took in tooks]
 
 
-def test_a_pending_checkpoint(storage: str, capsys: pytest.CaptureFixture[str], columns: int) -> None:
-    lines = shown(storage, capsys, "3")
+def test_a_pending_checkpoint(cairn: Cairn, columns: int) -> None:
+    lines = cairn("show", "flights", "3").lines
     assert max(len(line) for line in lines) <= columns
     assert "  acknowledged   4 of 16 stages, 28 subtasks so far" in lines
     stages = {line.split()[0]: line.split()[1:] for line in lines if line.startswith("flights.stage")}
@@ -121,10 +119,10 @@ def test_a_pending_checkpoint(storage: str, capsys: pytest.CaptureFixture[str], 
 
 
 def test_a_stage_without_state(  # semantics A4
-    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cairn: Cairn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    lines = shown(storage, capsys, "2")
+    lines = cairn("show", "flights", "2").lines
     assert any(re.fullmatch(r"flights.stage_00 +1/1 +\.+=+#+ +4.0s +0 B +0 B +-", line) for line in lines)
     assert "flights.stage_03: java.lang.OutOfMemoryError: �[31mJava heap space, and so on" in "\n".join(lines)
 
@@ -133,9 +131,7 @@ def _unwrapped(lines: list[str]) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def test_a_stage_that_was_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: int
-) -> None:  # semantics B3, O1
+def test_a_stage_that_was_left_out(tmp_path: Path, cairn: Cairn, columns: int) -> None:  # semantics B3, O1
     world = World(config=CheckpointConfig(unaligned=True))
     world.read_days("a", "b", "c")
     world.run_epoch("a")
@@ -143,58 +139,46 @@ def test_a_stage_that_was_left_out(
     world.run_stage("b", "clean", "routes", "report")
     world.coordinator().complete(2)
     world.trigger("c")
-    storage = jobs.dump(world.memory, tmp_path)
-    lines = shown(storage, capsys, "2")
+    cairn.on(jobs.dump(world.memory, tmp_path))
+    lines = cairn("show", "flights", "2").lines
     assert "  acknowledged   3 of 4 stages, 6 of 8 subtasks" in lines
     assert any(re.match(r"airports +left out +kept from 1 +- ", line) for line in lines)
     assert "airports was left out, and has in its backlog: b (input 2026-01-02 to 2026-01-03)" in _unwrapped(lines)
     assert "airports reads before its own: b (input 2026-01-02 to 2026-01-03)" in _unwrapped(
-        shown(storage, capsys, "3")
+        cairn("show", "flights", "3").lines
     )
-    assert "  input (UTC)    2026-01-03 to 2026-01-04" in shown(storage, capsys, "3")
-    found = json.loads("".join(shown(storage, capsys, "2", "--json")))
+    assert "  input (UTC)    2026-01-03 to 2026-01-04" in cairn("show", "flights", "3").lines
+    found = cairn.json("show", "flights", "2")
     assert found["checkpoint"]["left_out"] == ["airports"]
     assert [stage["owes"] for stage in found["stages"] if not stage["acknowledged"]] == [["b"]]
 
 
-def test_a_stage_that_was_early(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: int
-) -> None:  # semantics B2, O1
+def test_a_stage_that_was_early(tmp_path: Path, cairn: Cairn, columns: int) -> None:  # semantics B2, O1
     world = EarlyWorld()
     world.trigger("a")
     world.run_stage("a", "airports", "clean", "routes", "report")
     world.coordinator().complete(1)
     world.trigger("b")
-    storage = jobs.dump(world.memory, tmp_path)
-    lines = shown(storage, capsys, "1")
+    cairn.on(jobs.dump(world.memory, tmp_path))
+    lines = cairn("show", "flights", "1").lines
     assert "  acknowledged   4 of 4 stages, 8 of 8 subtasks" in lines
     assert "airports has still to read from: a" in lines
-    assert "airports reads before its own: a" in shown(storage, capsys, "2")
-    found = json.loads("".join(shown(storage, capsys, "1", "--json")))
+    assert "airports reads before its own: a" in cairn("show", "flights", "2").lines
+    found = cairn.json("show", "flights", "1")
     assert [stage["stage"] for stage in found["stages"] if stage["owes"]] == ["airports"]
 
 
-def test_the_json_is_cut_as_the_text_is(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads("\n".join(shown(storage, capsys, "1", "--json", "--limit", "3", "--subtasks", "4")))
+def test_the_json_is_cut_as_the_text_is(cairn: Cairn) -> None:
+    found = cairn.json("show", "flights", "1", "--limit", "3", "--subtasks", "4")
     assert (len(found["stages"]), found["stages_left_out"]) == (3, 13)
     assert {(len(stage["subtasks"]), stage["subtasks_left_out"]) for stage in found["stages"]} == {(4, 996)}
     assert (found["acked_subtasks"], found["expected_subtasks"]) == (16_000, 16_000)
 
 
-@pytest.mark.parametrize("words", [["--limit", "0"], ["--limit", "10001"], ["--subtasks", "-1"], ["--subtasks", "x"]])
-def test_limits_have_bounds(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["show", "flights", "1", *words, "--storage", "file:///x"])
-    assert stopped.value.code == 2
-    assert f"argument {words[0]}: expected a number from 1 to" in capsys.readouterr().err
-
-
-def test_long_names_leave_room_for_the_numbers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: int
-) -> None:
+def test_long_names_leave_room_for_the_numbers(tmp_path: Path, cairn: Cairn, columns: int) -> None:
     world = jobs.wide(MemoryStore(), 2, group="a" * 200)
     jobs.run(world, "e", 3)
-    lines = shown(jobs.dump(world.memory, tmp_path), capsys, "1")
+    lines = cairn.on(jobs.dump(world.memory, tmp_path))("show", "flights", "1").lines
     beyond = [line for line in lines if len(line) > columns]
     assert beyond == [f"  slowest        {'a' * 200}.stage_01,"], "a single word is not broken"
     assert any(re.match(r"a+…a*\.stage_01 ", line) for line in lines)
@@ -228,32 +212,29 @@ def test_bars_and_names() -> None:
     assert printable("a\x1b[2Jb\u202ec") == "a�[2Jb�c"
 
 
-def test_a_stage_that_was_skipped_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "store").mkdir()
+def test_a_stage_that_was_skipped_is_shown_as_such(tmp_path: Path, cairn: Cairn) -> None:
     stages = (StageSpec("clean"), StageSpec("report", ("clean",)))
-    world = World(open_store(f"file://{tmp_path / 'store'}"), stages=stages)
+    world = World(open_store(f"file://{tmp_path}"), stages=stages)
+    cairn.on(world.store.uri)
     world.run_epoch("a")
     world.trigger("b")
     world.run_stage("b", "clean")
     assert acknowledge_skipped(world.coordinator(), "b", "report", "the sensor")
-    pending = shown(world.store.uri, capsys, "2")
+    pending = cairn("show", "flights", "2").lines
     world.coordinator().complete(2)
-    completed = shown(world.store.uri, capsys, "2")
+    completed = cairn("show", "flights", "2").lines
     for lines in (pending, completed):
         assert [line.split()[:2] for line in lines if line.startswith(("clean", "report"))][:2] == [
             ["clean", "2/2"],
             ["report", "skipped"],
         ]
         assert "skipped: its task was, and its state and tables are as the checkpoint before left them" in lines
-    assert main(["show", "flights", "2", "--json", "--storage", world.store.uri]) == 0
-    found = json.loads(capsys.readouterr().out)["stages"]
+    found = cairn.json("show", "flights", "2")["stages"]
     assert {stage["stage"]: stage["skipped"] for stage in found} == {"clean": False, "report": True}
-    assert not any(line.startswith("skipped: ") for line in shown(world.store.uri, capsys, "1"))
+    assert not any(line.startswith("skipped: ") for line in cairn("show", "flights", "1").lines)
 
 
-def test_a_day_without_files_is_told_from_a_pattern_that_takes_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_day_without_files_is_told_from_a_pattern_that_takes_none(tmp_path: Path, cairn: Cairn) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text("{}")
     world = World()
@@ -261,5 +242,5 @@ def test_a_day_without_files_is_told_from_a_pattern_that_takes_none(
     facts = RunFacts("e1", open_store=lambda uri, _: open_store(uri))
     world.coordinator().trigger(replace(world.request("e1"), sources=(source,), run=facts))
     world.run_epoch("e1")
-    lines = shown(jobs.dump(world.memory, tmp_path / "store"), capsys, "1")
+    lines = cairn.on(jobs.dump(world.memory, tmp_path / "store"))("show", "flights", "1").lines
     assert "  files          landing: 0 files, 0 B; the pattern leaves out 1 that are there" in lines

@@ -1,13 +1,14 @@
-"""`cairn state`: rows of a state out of its files, without Spark."""
+"""`cairn state` and `cairn diff`: rows of states out of their files, without Spark."""
 
 import io
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,13 +18,14 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.cli.main import main
+from airflow_cairn.cli.main import parser
 from airflow_cairn.cli.output import states
 from airflow_cairn.spark.stored.deltas import next_number
 from airflow_cairn.spark.stored.outputs import of_checkpoint
-from airflow_cairn.storage import Written
+from airflow_cairn.storage import ObjectStore, Written
 from tests.support import jobs
 from tests.support.acking import RUN, ack_of
+from tests.support.command import Cairn, Call
 from tests.support.memory_store import MemoryStore
 from tests.support.narrowing import expect
 from tests.support.world.world import CONFIG, JOB, World
@@ -109,14 +111,14 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
     return jobs.dump(world.memory, tmp_path_factory.mktemp("store"))
 
 
-def printed(storage: str, capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
-    assert main(["state", JOB, *words, "--storage", storage]) == status
-    said = capsys.readouterr()
-    return said.err if status else said.out
+@pytest.fixture
+def totals(cairn: Cairn, storage: str) -> Call:
+    """`cairn state` of the state `totals`."""
+    return partial(cairn.on(storage), "state", JOB, STAGE, "totals")
 
 
-def test_the_newest_state_is_a_table(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(storage, capsys, STAGE, "totals").splitlines()
+def test_the_newest_state_is_a_table(totals: Call, storage: str) -> None:
+    lines = totals().lines
     assert lines[0] == "state totals of clean in checkpoint 2, by k in 128 key groups"
     assert lines[1].startswith(f"files: {storage}/{JOB}/chk-0000000002/state/clean/")
     assert [line.split() for line in lines[3:]] == [
@@ -129,15 +131,15 @@ def test_the_newest_state_is_a_table(storage: str, capsys: pytest.CaptureFixture
     ]
 
 
-def test_no_more_than_asked_for_is_read(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(storage, capsys, STAGE, "totals", "--head", "3").splitlines()
+def test_no_more_than_asked_for_is_read(totals: Call) -> None:
+    lines = totals("--head", "3").lines
     assert lines[-2].split() == ["2.00", "null"]
     assert lines[-1] == "… and more rows; raise --head to see them"
-    assert "more" not in printed(storage, capsys, STAGE, "totals", "--head", "4").splitlines()[-1]
+    assert "more" not in totals("--head", "4").lines[-1]
 
 
-def test_an_older_checkpoint_as_json(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(printed(storage, capsys, STAGE, "totals", "--checkpoint", "1", "--json"))
+def test_an_older_checkpoint_as_json(totals: Call) -> None:
+    found = totals("--checkpoint", "1", "--json").document
     assert found["rows"] == [
         {"k": "A-B", "v": {"a": [1, None], "b": "nan", "c": "AP8="}},
         {"k": "B-C", "v": {"a": None, "b": "-inf", "c": None}},
@@ -154,33 +156,31 @@ def test_an_older_checkpoint_as_json(storage: str, capsys: pytest.CaptureFixture
         ([STAGE, "totals", "--checkpoint", "7"], "is not retained [job=`flights` checkpoint=`7` retained=`1, 2`]"),
     ],
 )
-def test_what_is_not_there_is_named(
-    storage: str, capsys: pytest.CaptureFixture[str], words: list[str], text: str
-) -> None:
-    assert text in printed(storage, capsys, *words, status=2)
+def test_what_is_not_there_is_named(cairn: Cairn, storage: str, words: list[str], text: str) -> None:
+    assert text in cairn.on(storage)("state", JOB, *words, status=2).err
 
 
-def test_broken_and_missing_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_and_missing_files_are_named(tmp_path: Path, cairn: Cairn, totals: Call) -> None:
     world = job()
     world.trigger("z")
-    empty = jobs.dump(world.memory, tmp_path / "empty")
-    assert "no checkpoint of the job has completed yet" in printed(empty, capsys, STAGE, "totals", status=2)
+    cairn.on(jobs.dump(world.memory, tmp_path / "empty"))
+    assert "no checkpoint of the job has completed yet" in totals(status=2).err
     world = job()
     keep(world, "a", b"no parquet")
-    broken = jobs.dump(world.memory, tmp_path / "broken")
-    assert "the file cannot be read as Parquet" in printed(broken, capsys, STAGE, "totals", status=2)
+    cairn.on(jobs.dump(world.memory, tmp_path / "broken"))
+    assert "the file cannot be read as Parquet" in totals(status=2).err
     [part] = (tmp_path / "broken").rglob("part-0")
     part.unlink()
-    assert "part-0" in printed(broken, capsys, STAGE, "totals", status=2)
+    assert "part-0" in totals(status=2).err
 
 
-def test_a_page_that_was_overwritten_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_that_was_overwritten_is_named(tmp_path: Path, cairn: Cairn, totals: Call) -> None:
     world = job()
     data = bytearray(parquet({"k": ["A-B"] * 50, "v": list(range(50))}))
     data[4:200] = b"\xff" * 196
     keep(world, "a", bytes(data))
-    storage = jobs.dump(world.memory, tmp_path)
-    assert "the file cannot be read as Parquet" in printed(storage, capsys, STAGE, "totals", status=2)
+    cairn.on(jobs.dump(world.memory, tmp_path))
+    assert "the file cannot be read as Parquet" in totals(status=2).err
 
 
 def test_a_few_rows_cost_no_whole_row_group() -> None:
@@ -206,12 +206,10 @@ def test_a_few_rows_cost_no_whole_row_group() -> None:
     assert len(out.getvalue()) > 4 * store.read
 
 
-def test_without_pyarrow_it_says_what_to_install(
-    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_it_says_what_to_install(totals: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    assert "pip install 'airflow-cairn[state]'" in printed(storage, capsys, STAGE, "totals", status=2)
+    assert "pip install 'airflow-cairn[state]'" in totals(status=2).err
 
 
 def run_of(columns: dict[str, list[Any]], deleted: list[bool]) -> bytes:
@@ -219,7 +217,7 @@ def run_of(columns: dict[str, list[Any]], deleted: list[bool]) -> bytes:
 
 
 def test_of_a_state_with_runs_each_key_is_shown_as_the_newest_run_has_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cairn: Cairn, totals: Call
 ) -> None:  # semantics K1
     world = job()
     nan = float("nan")
@@ -231,8 +229,8 @@ def test_of_a_state_with_runs_each_key_is_shown_as_the_newest_run_has_it(
         run_of({"k": [-0.0, 1.0, 2.0, None], "v": ["second", "second", None, None]}, [False, False, True, True]),
         runs=(0, 1, 2),
     )
-    storage = jobs.dump(world.memory, tmp_path)
-    found = json.loads(printed(storage, capsys, STAGE, "totals", "--json"))
+    cairn.on(jobs.dump(world.memory, tmp_path))
+    found = totals("--json").document
     assert [(row["k"], row["v"]) for row in found["rows"]] == [
         (5.0, "base"),
         ("nan", "first"),
@@ -240,17 +238,18 @@ def test_of_a_state_with_runs_each_key_is_shown_as_the_newest_run_has_it(
         (1.0, "second"),
     ]
     assert (found["deltas"], found["merge"], found["more"]) == (2, {}, False)
-    assert printed(storage, capsys, STAGE, "totals").splitlines()[:2] == [
+    assert totals().lines[:2] == [
         "state totals of clean in checkpoint 1, by k in 128 key groups, 2 deltas",
         "read it with airflow_cairn.spark.state, which merges the deltas with the base",
     ]
 
 
-def test_a_state_of_partial_aggregates_is_left_to_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_state_of_partial_aggregates_is_left_to_spark(tmp_path: Path, cairn: Cairn, totals: Call) -> None:
     world = job()
     both = parquet({"k": ["a"], "v": ["1"]}), parquet({"k": ["a"], "v": ["2"]})
     keep(world, "a", *both, runs=(0, 1), merge={"v": "max"})
-    said = printed(jobs.dump(world.memory, tmp_path), capsys, STAGE, "totals", status=2)
+    cairn.on(jobs.dump(world.memory, tmp_path))
+    said = totals(status=2).err
     assert "is merged by Spark: read it with airflow_cairn.spark.state" in said
     assert "v: max" in said
 
@@ -283,3 +282,158 @@ def test_base_and_runs_are_kept_as_long_as_a_checkpoint_names_them() -> None:  #
     keep(world, "f", parquet({"k": ["a"], "v": ["newer"]}))
     world.coordinator().clean()
     assert not base & world.standing(), "retained is 2 or less, so none names it any more"
+
+
+T = TypeVar("T")
+Rows = dict[str, list[Any]]
+
+
+class Noting(WrappedStore):
+    """Notes which objects were read."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.read: set[str] = set()
+
+    def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        self.read.add(key.removeprefix(f"{JOB}/"))
+        return call()
+
+
+def storage_of(folder: Path, *epochs: Rows) -> str:
+    world = job()
+    for number, rows in enumerate(epochs):
+        keep(world, f"e{number}", parquet(rows))
+    return jobs.dump(world.memory, folder)
+
+
+def compared(cairn: Cairn, storage: str, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = cairn.on(storage).json("diff", JOB, STAGE, "totals", "--from", "1", "--to", "2", *words)
+    return found
+
+
+def counted(found: dict[str, Any]) -> tuple[int, int, int]:
+    return found["added"], found["removed"], found["changed"]
+
+
+BEFORE: Rows = {"k": ["a", "b", "c"], "v": ["1", "2", "3"]}
+AFTER: Rows = {"k": ["d", "c", "a"], "v": ["4", "33", "1"]}
+
+
+def test_rows_added_changed_and_removed(tmp_path: Path, cairn: Cairn) -> None:
+    storage = storage_of(tmp_path, BEFORE, AFTER)
+    assert cairn.on(storage)("diff", JOB, STAGE, "totals", "--from", "1", "--to", "chk-2").lines == [
+        "state totals of clean, by k: checkpoint 1 to 2",
+        "1 added, 1 removed, 1 changed",
+        "+ k=d  v=4",
+        "~ k=c  v=3→33",
+        "- k=b  v=2",
+    ]
+    found = compared(cairn, storage)
+    assert {*paths(found)} - {"rows[].before", "rows[].after"} <= documented("diff")
+    assert {"change": "changed", "before": {"k": "c", "v": "3"}, "after": {"k": "c", "v": "33"}} in found["rows"]
+
+
+def test_no_more_rows_are_shown_than_asked_for(tmp_path: Path, cairn: Cairn) -> None:
+    found = compared(cairn, storage_of(tmp_path, BEFORE, AFTER), "--head", "1")
+    assert (counted(found), found["more"]) == ((1, 1, 1), True)
+    assert [row["change"] for row in found["rows"]] == ["added"]
+
+
+def test_the_same_rows_in_other_files_are_no_difference(tmp_path: Path, cairn: Cairn) -> None:
+    found = compared(cairn, storage_of(tmp_path, BEFORE, {name: rows[::-1] for name, rows in BEFORE.items()}))
+    assert (counted(found), found["rows"], found["more"]) == ((0, 0, 0), [], False)
+
+
+def keep_files(world: World, epoch: str, key: tuple[str, ...], files: dict[str, bytes], run: str = "") -> None:
+    """Run an epoch that keeps files under their own paths, also of an earlier epoch; `run` names the run."""
+    world.trigger(epoch)
+    at = world.submit(epoch, STAGE).handover
+    folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "state.totals")
+    handles = []
+    for path, data in files.items():
+        full = path if "/" in path else f"{folder}{path}"
+        if "/" not in path:
+            assert isinstance(world.files.create_bytes(full, data), Written)
+        stat = world.files.stat(full)
+        handles.append(StateHandle("state.totals", full, stat.size_bytes, str(stat.etag), delta=int(path == run)))
+    output = Output("state", "totals", folder, SCHEMA, key, key_groups=128 if key else None)
+    world.coordinator().acknowledge(ack_of(at, [SubtaskAck(0, tuple(handles))], outputs=(output,)))
+    world.coordinator().complete(world.pending_id(epoch))
+
+
+def test_rows_without_a_key_are_compared_as_a_bag(tmp_path: Path, cairn: Cairn) -> None:
+    """A row that is there twice counts twice; one that changed is one removed and one added."""
+    world = job()
+    keep_files(world, "a", (), {"one": parquet({"k": ["a", "a", "b"], "v": ["1", "1", "2"]})})
+    keep_files(world, "b", (), {"two": parquet({"k": ["a", "b", "b"], "v": ["1", "2", "3"]})})
+    found = compared(cairn, jobs.dump(world.memory, tmp_path))
+    assert counted(found) == (1, 1, 0)
+    assert [(row["change"], row["after"] or row["before"]) for row in found["rows"]] == [
+        ("added", {"k": "b", "v": "3"}),
+        ("removed", {"k": "a", "v": "1"}),
+    ]
+
+
+def test_a_file_that_both_have_is_not_read(tmp_path: Path) -> None:
+    """Most of a large state is kept in the files of earlier epochs."""
+    world = job()
+    keep_files(world, "a", ("k",), {"one": parquet(BEFORE)})
+    shared = next(key.removeprefix(f"{JOB}/") for key in world.memory.all_keys() if key.endswith("/one"))
+    keep_files(world, "b", ("k",), {shared: b"", "two": parquet({"k": ["d"], "v": ["4"]})})
+    store = Noting(world.store)
+    options = Namespace(stage=STAGE, name="totals", old=1, new=2, head=20)
+    _, found = states.diff(world.coordinator(store), options)
+    assert [(row["change"], row["after"]) for row in found["rows"]] == [("added", {"k": "d", "v": "4"})]
+    assert shared not in store.read, "one file is new, and only that is read"
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, cairn: Cairn) -> None:
+    world = job()
+    keep_files(world, "a", (), {"one": parquet(BEFORE)})
+    keep_files(world, "b", ("k",), {"two": parquet(AFTER)})
+    words = ["diff", JOB, STAGE, "totals"]
+    cairn.on(jobs.dump(world.memory, tmp_path))
+    assert "hold the state by different keys" in cairn(*words, "--from", "1", "--to", "2", status=2).err
+    assert "not retained" in cairn(*words, "--from", "1", "--to", "7", status=2).err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["checkpoints", "flihgts"], "the storage has no such job (did you mean flights?)"),
+        (["state", JOB, "claen", "totals"], "did you mean 'clean'?"),
+        (["state", JOB, STAGE, "total"], "did you mean 'totals'?"),
+    ],
+)
+def test_a_mistyped_name_is_guessed(tmp_path: Path, cairn: Cairn, words: list[str], said: str) -> None:
+    assert said in cairn.on(storage_of(tmp_path, BEFORE))(*words, status=2).err
+
+
+def test_part_of_an_option_and_what_follows_dashes_are_taken_as_they_are() -> None:
+    taken = parser().parse_args(["checkpoints", "--stor", "file:///lake", "--", "--storge"])
+    assert (taken.storage, taken.job) == ("file:///lake", "--storge")
+
+
+def test_of_a_state_with_runs_the_newest_rows_are_compared(tmp_path: Path, cairn: Cairn) -> None:
+    """A run that deletes and changes rows of an older file makes a difference, although the file is the same."""
+    world = job()
+    keep_files(world, "a", ("k",), {"base": parquet(BEFORE)})
+    base = next(key.removeprefix(f"{JOB}/") for key in world.memory.all_keys() if key.endswith("/base"))
+    changes = parquet({"k": ["a", "b", "d"], "v": ["11", None, "4"], "_cairn_deleted": [False, True, False]})
+    keep_files(world, "b", ("k",), {base: b"", "changes": changes}, run="changes")
+    found = compared(cairn, jobs.dump(world.memory, tmp_path))
+    assert {(row["change"], (row["after"] or row["before"])["k"]) for row in found["rows"]} == {
+        ("changed", "a"),
+        ("removed", "b"),
+        ("added", "d"),
+    }
+
+
+def test_keys_that_spark_holds_equal_are_one_key(tmp_path: Path, cairn: Cairn) -> None:
+    """Zero has a sign that Spark does not look at, also inside of structs and arrays."""
+    before: Rows = {"k": [{"a": [0.0], "b": 0.0}, {"a": [1.0], "b": 0.0}], "v": ["1", "2"]}
+    after: Rows = {"k": [{"a": [-0.0], "b": -0.0}, {"a": [1.0], "b": -0.0}], "v": ["1", "3"]}
+    found = compared(cairn, storage_of(tmp_path, before, after))
+    assert counted(found) == (0, 0, 1)
+    assert [(row["before"]["v"], row["after"]["v"]) for row in found["rows"]] == [("2", "3")]

@@ -1,87 +1,59 @@
 """`cairn stop`, as its user sees it (semantics P2)."""
 
-import json
-import shutil
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, system_runtime
+from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.answers import Declined
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.cli import airflow_api, savepoints
-from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.command import Cairn, Printed, stored_job
 from tests.support.narrowing import expect
-from tests.support.world.world import CONFIG, World
+from tests.support.world.world import World
 from tests.unit.cli.test_json import documented, paths
 
 
 @pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are as long everywhere, whatever terminal the tests run in, and no Airflow is known."""
-    monkeypatch.setenv("COLUMNS", "120")
+def alone(monkeypatch: pytest.MonkeyPatch, wide: None, root: Path) -> None:
+    """No Airflow is known."""
     monkeypatch.delenv("CAIRN_AIRFLOW_URL", raising=False)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage with a job of one epoch."""
-    root = tmp_path_factory.mktemp("stop")
-    (root / "store").mkdir()
-    world = job(root)
-    world.read_days("e1")
-    world.run_epoch("e1")
-    return root
-
-
-@pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    """The same for this test alone."""
-    return Path(shutil.copytree(made, tmp_path / "root"))
+def stop(cairn: Cairn, *words: str, status: int = 0) -> Printed:
+    target = cairn.storage.removesuffix("store") + "out"
+    return cairn("stop", "flights", "--target", target, "--request-id", "upgrade", *words, status=status)
 
 
 def job(root: Path) -> World:
-    world = World(open_store(f"file://{root / 'store'}"), config=replace(CONFIG, tolerable_failed_checkpoints=3))
-    world.clock.now_ms = system_runtime().now_ms()
-    return world
+    return stored_job(root, tolerable_failed_checkpoints=3)
 
 
-def cairn(root: Path, *words: str) -> int:
-    return main([*words, "--storage", f"file://{root / 'store'}"])
-
-
-def stop(root: Path, *words: str) -> int:
-    return cairn(root, "stop", "flights", "--target", f"file://{root}/out", "--request-id", "upgrade", *words)
-
-
-def test_an_idle_job_stops_and_starts_from_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert stop(root) == 0
-    uri, *rest = capsys.readouterr().out.splitlines()
+def test_an_idle_job_stops_and_starts_from_it(root: Path, cairn: Cairn) -> None:
+    uri, *rest = stop(cairn).lines
     held = "up to e1 (input 2026-01-01 to 2026-01-02): 6 files, "
     assert " ".join(rest).startswith(f"flights has stopped with savepoint 2, {held}")
     told = f"until `cairn resume flights --storage file://{root / 'store'}`; pause the DAG"
     assert told.replace(" ", "") in "".join(rest).replace(" ", "")
     assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
-    assert stop(root, "--json") == 0, "asked again"
-    found = json.loads(capsys.readouterr().out)
+    found = stop(cairn, "--json").document  # asked again
     assert (found["savepoint"], found["stopped"], found["last_run"]) == (uri, "shutdown", None)
-    assert cairn(root, "resume", "flights", "--from", uri) == 0, "nothing is given up, so nothing is asked"
+    cairn("resume", "flights", "--from", uri)  # nothing is given up, so nothing is asked
     assert job(root).coordinator().head().stopped is None
 
 
-def test_a_run_that_is_under_way_ends_first(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_under_way_ends_first(root: Path, cairn: Cairn) -> None:
     world = job(root)
     world.trigger("e2")
-    assert stop(root) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = stop(cairn).text
     assert said.startswith(
         "flights is being stopped; the savepoint waits for e2 to complete. No run begins after that. Then ask"
     )
@@ -89,8 +61,7 @@ def test_a_run_that_is_under_way_ends_first(root: Path, capsys: pytest.CaptureFi
     answer = expect(Declined, world.ask("e3"))
     assert answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
     world.run_epoch("e2")
-    assert stop(root) == 0
-    assert "has stopped with savepoint 3, up to e2" in capsys.readouterr().out
+    assert "has stopped with savepoint 3, up to e2" in stop(cairn).out
 
 
 def test_it_waits_if_asked_to(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +79,7 @@ def test_it_waits_if_asked_to(root: Path, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err.startswith("request id: stop-")
 
 
-def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_if_it_fails_the_job_goes_on(root: Path, cairn: Cairn) -> None:
     world = job(root)
     pending = world.trigger("e2").pending.checkpoint
 
@@ -119,21 +90,18 @@ def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[s
     lines, document, failed = savepoints.stop(Coordinator(world.store, "flights"), options, open_store, wait)
     assert (failed, document["stopped"]) == (True, None)
     assert lines[0].startswith("flights goes on: savepoint 3 FAILED: checkpoint 2, which it waited for")
-    assert stop(root) == 0, "the person tries once more"
-    assert "has stopped with savepoint 4, up to e1" in capsys.readouterr().out
+    assert "has stopped with savepoint 4, up to e1" in stop(cairn).out  # the person tries once more
 
 
-def test_the_last_run_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_run_is_named(root: Path, cairn: Cairn) -> None:
     run = drain_run("upgrade")
-    assert stop(root, "--drain") == 0
-    said = capsys.readouterr().out.splitlines()
+    said = stop(cairn, "--drain").lines
     assert said[-2:] == ["start the last run:", f"  airflow dags trigger DAG_ID --run-id {run}"]
     world = job(root)
     assert isinstance(world.ask("e2"), Declined)
     assert world.trigger(epoch_name(run)).pending.draining
     world.run_epoch(epoch_name(run))
-    assert stop(root, "--drain", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = stop(cairn, "--drain", "--json").document
     assert (found["run_id"], found["last_run"], found["stopped"]) == (run, run, "shutdown")
 
 
@@ -173,122 +141,103 @@ def dag(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dag]:
         yield found
 
 
-def test_the_dag_is_paused_when_the_job_has_stopped(
-    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
-) -> None:  # semantics P2
+def test_the_dag_is_paused_when_the_job_has_stopped(root: Path, dag: Dag, cairn: Cairn) -> None:  # semantics P2
     world = job(root)
     world.trigger("e2")
-    assert stop(root) == 0
+    stop(cairn)
     assert not dag.paused, "the run that is under way would not finish"
     world.run_epoch("e2")
-    assert stop(root) == 0
+    said = stop(cairn)
     assert dag.paused
-    assert "".join(capsys.readouterr().out.split()).endswith("/store`;flightsispaused")
+    assert said.text.replace(" ", "").endswith("/store`;flightsispaused")
 
 
-def test_whoever_asks_again_later_pauses_nothing(
-    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
-) -> None:  # semantics S1
-    assert stop(root) == 0
+def test_whoever_asks_again_later_pauses_nothing(dag: Dag, cairn: Cairn) -> None:  # semantics S1
+    stop(cairn)
     dag.paused = False
-    assert cairn(root, "resume", "flights") == 0
-    assert stop(root) == 0
+    cairn("resume", "flights")
+    said = stop(cairn)
     assert not dag.paused
-    assert "flights had stopped with savepoint 2, and was resumed since" in capsys.readouterr().out
+    assert "flights had stopped with savepoint 2, and was resumed since" in said.out
 
 
-def test_if_only_the_pause_fails_the_savepoint_is_kept_and_named(
-    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
-) -> None:  # semantics P2
+def test_if_only_the_pause_fails_the_savepoint_is_kept_and_named(root: Path, dag: Dag, cairn: Cairn) -> None:
+    """semantics P2"""
     dag.refuses_to_pause = True
-    assert stop(root) == 2
-    said = capsys.readouterr().err
+    said = stop(cairn, status=2).err
     assert "the job has stopped, and its savepoint is kept; but the DAG is not paused: Airflow's API does not" in said
     assert f"savepoint=`file://{root}/out/savepoint-flights-" in said
     assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
     dag.refuses_to_pause = False
-    assert stop(root) == 0, "the same once more"
+    stop(cairn)  # the same once more
     assert dag.paused
 
 
 @pytest.mark.parametrize(("times", "status"), [(3, 0), (4, 2)])
-def test_an_api_that_cannot_just_now_is_asked_again(root: Path, dag: Dag, times: int, status: int) -> None:
+def test_an_api_that_cannot_just_now_is_asked_again(dag: Dag, cairn: Cairn, times: int, status: int) -> None:
     """semantics P2: an Airflow on SQLite answers so when a request meets a task's heartbeat (measured)."""
     dag.overloaded = times
-    assert stop(root) == status
+    stop(cairn, status=status)
     assert dag.paused == (status == 0)
 
 
-def test_a_dag_that_does_not_exist_is_found_out_before_the_job_is_held(
-    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert stop(root, "--dag", "rides") == 2
-    assert "Airflow has no such DAG; name it by --dag" in capsys.readouterr().err
+def test_a_dag_that_does_not_exist_is_found_out_before_the_job_is_held(root: Path, dag: Dag, cairn: Cairn) -> None:
+    assert "Airflow has no such DAG; name it by --dag" in stop(cairn, "--dag", "rides", status=2).err
     assert job(root).coordinator().head().savepoints == ()
     dag.paused = True
-    assert stop(root, "--drain") == 2
-    assert "the DAG is paused, so a run of it would not start" in capsys.readouterr().err
+    assert "the DAG is paused, so a run of it would not start" in stop(cairn, "--drain", status=2).err
     assert job(root).coordinator().head().savepoints == ()
 
 
-def test_the_last_run_is_started(root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]) -> None:
-    assert stop(root, "--drain") == 0
+def test_the_last_run_is_started(dag: Dag, cairn: Cairn) -> None:
+    said = stop(cairn, "--drain")
     assert dag.runs == [drain_run("upgrade")]
-    assert "airflow dags trigger" not in capsys.readouterr().out
+    assert "airflow dags trigger" not in said.out
 
 
-def test_the_same_stop_is_told_by_its_id_alone(
-    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
-) -> None:  # semantics P2
-    assert stop(root, "--drain") == 0
-    capsys.readouterr()
-    assert stop(root, "--json") == 0, "it drains, whether that is said again or not"
-    assert json.loads(capsys.readouterr().out)["last_run"] == drain_run("upgrade")
+def test_the_same_stop_is_told_by_its_id_alone(root: Path, dag: Dag, cairn: Cairn) -> None:  # semantics P2
+    stop(cairn, "--drain")
+    again = stop(cairn, "--json").document
+    assert again["last_run"] == drain_run("upgrade"), "it drains, whether that is said again or not"
     job(root).run_epoch(epoch_name(drain_run("upgrade")))
-    assert stop(root, "--drain") == 0
+    stop(cairn, "--drain")
     assert dag.paused
-    assert stop(root, "--drain") == 0, "no last run is wanted any more, so the pause is no obstacle"
+    stop(cairn, "--drain")  # no last run is wanted any more, so the pause is no obstacle
 
 
-def test_a_last_run_that_failed_is_followed_by_another(root: Path, dag: Dag) -> None:  # semantics P2
+def test_a_last_run_that_failed_is_followed_by_another(root: Path, dag: Dag, cairn: Cairn) -> None:  # semantics P2
     world = job(root)
     for _ in range(2):
-        assert stop(root, "--drain") == 0
+        stop(cairn, "--drain")
         pending = world.trigger(epoch_name(dag.runs[-1])).pending.checkpoint
         world.coordinator().abort(pending, Reason.JOB_FAILURE, "the DAG run has ended")
     assert len(set(dag.runs)) == 2, "Airflow has a run's id once"
 
 
-def test_a_stop_without_a_last_run_gets_none_later(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stop_without_a_last_run_gets_none_later(root: Path, cairn: Cairn) -> None:
     job(root).trigger("e2")
-    assert stop(root) == 0
-    assert stop(root, "--drain") == 2
-    assert "a stop was asked for with this request id already, without a last run" in capsys.readouterr().err
+    stop(cairn)
+    said = stop(cairn, "--drain", status=2)
+    assert "a stop was asked for with this request id already, without a last run" in said.err
 
 
-def test_a_job_that_is_being_stopped_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics P2
+def test_a_job_that_is_being_stopped_says_so(root: Path, cairn: Cairn) -> None:  # semantics P2
     job(root).trigger("e2")
-    assert stop(root) == 0
-    capsys.readouterr()
-    assert cairn(root, "checkpoints", "flights") == 0
-    said = capsys.readouterr().out.splitlines()[0]
+    stop(cairn)
+    said = cairn("checkpoints", "flights").lines[0]
     assert said == (
         "flights is being stopped with savepoint 3 after e2; no other run begins. `cairn resume flights` gives that up"
     )
-    assert cairn(root, "checkpoints", "flights", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["stopping"] == 3
-    assert cairn(root, "resume", "flights") == 0
-    said = " ".join(capsys.readouterr().out.split())
+    assert cairn.json("checkpoints", "flights")["stopping"] == 3
+    said = cairn("resume", "flights").text
     assert said.startswith("flights was being stopped with savepoint 3, which is cancelled: the next epoch restores ch")
-    assert cairn(root, "resume", "flights", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["gave_up_stop"] is None
+    assert cairn.json("resume", "flights")["gave_up_stop"] is None
 
 
-def test_a_dag_is_for_airflow(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert stop(root, "--dag", "flights") == 2
-    assert "--dag is for Airflow: give --airflow-url, or set CAIRN_AIRFLOW_URL" in capsys.readouterr().err
+def test_a_dag_is_for_airflow(cairn: Cairn) -> None:
+    said = stop(cairn, "--dag", "flights", status=2)
+    assert "--dag is for Airflow: give --airflow-url, or set CAIRN_AIRFLOW_URL" in said.err
 
 
-def test_the_fields_are_those_of_the_reference(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert stop(root, "--json") == 0
-    assert set(paths(json.loads(capsys.readouterr().out))) == documented("stop")
+def test_the_fields_are_those_of_the_reference(cairn: Cairn) -> None:
+    assert set(paths(stop(cairn, "--json").document)) == documented("stop")
