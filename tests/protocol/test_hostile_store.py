@@ -69,9 +69,8 @@ from tests.support.world.savepoints import asked
 from tests.support.world.with_files import ITEMS, VALUE, WorldWithFiles
 from tests.support.world.world import CONFIG, STAGES
 from tests.support.wrapped_stores import Fault, FaultyStore
-from tests.unit.plugin.page.stand_in import Page, StandIn, dag_of
+from tests.unit.plugin.page.stand_in import ONE, Page, StandIn, dag_of
 from tests.unit.plugin.page.test_operations import form_of
-from tests.unit.plugin.page.test_pages import ONE
 
 HEAD = "head.json"
 OF_JOB = "lake/flights"

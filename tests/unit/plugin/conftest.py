@@ -2,9 +2,19 @@
 
 import pytest
 
-from tests.support.page_world import busy  # noqa: F401 - a fixture
+from tests.support.page_world import busy
+from tests.support.world.world import World
+from tests.unit.plugin.page.stand_in import Page, one_job
+
+__all__ = ["busy"]
 
 
 @pytest.fixture(autouse=True)
 def _parsed_documents(parsed_documents: None) -> None:
     """Each of these tests needs a job that has run; its documents are tested elsewhere."""
+
+
+@pytest.fixture
+def page(busy: World) -> Page:
+    """The pages of that job, for the admin."""
+    return Page(one_job(busy.memory))

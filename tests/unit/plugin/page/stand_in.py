@@ -200,6 +200,16 @@ class StandIn:
 
 
 STORAGE = "s3://lake/cairn"
+ONE = "/dags/flights/jobs/epoch0.trigger"
+"""Where the one job's pages are."""
+
+
+def words(text: str) -> str:
+    """Give what a reader sees of a page, its markup left out."""
+    main = text.split("<main", 1)[1]
+    plain = " ".join(part.split(">", 1)[-1] for part in main.split("<"))
+    return " ".join(plain.split())
+
 
 PATIENCE_S = 300.0
 """How long a request of a test waits for a store: on any machine, however busy."""
@@ -228,6 +238,10 @@ class Page:
     def get(self, path: str, user: str | None = ADMIN, **headers: str) -> httpx.Response:
         """Ask once, as a browser does unless `accept` says otherwise."""
         return asyncio.run(self.ask("GET", path, user, **headers))
+
+    def seen(self, path: str, user: str | None = ADMIN) -> str:
+        """Ask once; gives what a reader sees."""
+        return words(self.get(path, user).text)
 
     def post(self, path: str, body: str, user: str | None = ADMIN, **headers: str) -> httpx.Response:
         """Send a form, as the page's own does unless `sec_fetch_site` says otherwise."""

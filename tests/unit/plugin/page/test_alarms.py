@@ -20,8 +20,7 @@ from airflow_cairn.plugin.page.server import Schedule
 from tests.support.shut_down import shut_down
 from tests.support.world.world import CONFIG, JOB, World
 from tests.unit.cli.test_rewind import Fixed
-from tests.unit.plugin.page.stand_in import STORAGE, Page, one_job
-from tests.unit.plugin.page.test_pages import ONE, words
+from tests.unit.plugin.page.stand_in import ONE, STORAGE, Page, one_job, words
 
 CAUSE = "OSError: disk full"
 
@@ -56,7 +55,7 @@ def test_a_pause_is_no_failure_anywhere() -> None:  # semantics S1
     page = Page(server)
     assert "Let the job go on" in page.get(ONE).text, "its DAG is no longer paused"
     server.due["flights"] = Schedule(None, paused=True)
-    overview = words(page.get(ONE).text)
+    overview = page.seen(ONE)
     assert "Let the job go on" not in overview, "to unpause the DAG does that"
     assert "Look The job is paused. Unpause the DAG. Note 1 run goes on when the DAG is no longer paused." in overview
     assert "failed 0" in overview
@@ -66,12 +65,12 @@ def test_a_pause_is_no_failure_anywhere() -> None:  # semantics S1
     assert '<span class="status paused">paused</span>' in history
     assert '<rect class="paused"' in history
     for status, number in (("FAILED", 0), ("PAUSED", 1), ("COMPLETED", 1), ("IN_PROGRESS", 0)):
-        assert f"{number} of 2 checkpoints" in words(page.get(f"{ONE}/history?status={status}").text)
-    checkpoint = words(page.get(f"{ONE}/checkpoints/2").text)
+        assert f"{number} of 2 checkpoints" in page.seen(f"{ONE}/history?status={status}")
+    checkpoint = page.seen(f"{ONE}/checkpoints/2")
     assert "What next: Nothing: its run goes on, with another attempt, when the DAG is no longer paused." in checkpoint
     assert "Why it failed" not in checkpoint
     assert "Run again" not in checkpoint, "the run goes on by itself"
-    assert "Failed, by reason None." in words(page.get(f"{ONE}/summary").text)
+    assert "Failed, by reason None." in page.seen(f"{ONE}/summary")
     assert page.get(f"/api/v1{ONE}").json()["stats"]["failed"] == 0
     (row,) = page.get("/api/v1/jobs").json()["jobs"]
     assert (row["state"], row["failed_since"], row["failure"]) == ("paused", 0, None)
@@ -88,13 +87,13 @@ def test_a_pause_during_which_the_job_is_stopped_is_no_failure_either() -> None:
     page = Page(one_job(world.memory))
     (row,) = page.get("/api/v1/jobs").json()["jobs"]
     assert (row["state"], row["failed_since"], row["late"]) == ("stopped", 0, False)
-    assert "0 of 2 checkpoints" in words(page.get(f"{ONE}/history?status=FAILED").text)
-    checkpoint = words(page.get(f"{ONE}/checkpoints/2").text)
+    assert "0 of 2 checkpoints" in page.seen(f"{ONE}/history?status=FAILED")
+    checkpoint = page.seen(f"{ONE}/checkpoints/2")
     assert checkpoint.startswith("Checkpoint 2 paused What next: If the job is stopped, type cairn resume")
-    assert "Failed, by reason None." in words(page.get(f"{ONE}/summary").text)
+    assert "Failed, by reason None." in page.seen(f"{ONE}/summary")
     assert "A pause has ended" not in page.get(ONE).text
     world.coordinator().resume()
-    overview = words(Page(one_job(world.memory)).get(ONE).text)
+    overview = Page(one_job(world.memory)).seen(ONE)
     assert "Look A pause has ended checkpoint 2, and the job was stopped or restored then" in overview
     assert "Failed" not in overview
 
@@ -110,7 +109,7 @@ def test_the_page_of_what_failed_begins_with_the_cause() -> None:
     server, now_ms = one_job(world.memory), world.clock.now_ms
     server.tried = [TaskTry("a", "epoch.clean", -1, 1, "failed", now_ms - 1_000, now_ms)]
     page = Page(server)
-    first, second, third = (words(page.get(f"{ONE}/checkpoints/{number}").text) for number in (1, 2, 3))
+    first, second, third = (page.seen(f"{ONE}/checkpoints/{number}") for number in (1, 2, 3))
     assert first.startswith(
         "Checkpoint 1 failed in clean Why it failed: clean: OSError: disk full Log of try 1: clean What next: "
         "Checkpoint 3"
@@ -142,9 +141,9 @@ def test_a_table_that_lacks_a_checkpoint_is_named() -> None:  # semantics C4
         world.coordinator().acknowledge(replace(written, committables=staged if spec is world.stages[0] else {}))
     world.coordinator().complete(1)
     page = Page(one_job(world.memory))
-    assert "lacks checkpoint" not in words(page.get(ONE).text)
+    assert "lacks checkpoint" not in page.seen(ONE)
     give_up = f"cairn forget-listener {JOB} table.orders --checkpoint 1 --yes --storage"
-    seen = unescape(words(page.get(f"{ONE}/checkpoints/1").text))
+    seen = unescape(page.seen(f"{ONE}/checkpoints/1"))
     assert "merged lake.sales.<merged> branch committed orders lake.sales.orders append, 1,220 rows owed" in seen
     assert f"{NEXT} To give it up, type {give_up} {world.store.uri} ." in seen
     shown = detail_lines.lines(world.coordinator().files, details(world.coordinator(), 1), 9)
@@ -162,4 +161,4 @@ def test_a_table_that_lacks_a_checkpoint_is_named() -> None:  # semantics C4
     assert late[0].way_out.endswith(f"`{give_up} {STORAGE}`.")
     world.coordinator().forget_listener("table.orders")
     page = Page(one_job(world.memory))
-    assert "append, 1,220 rows committed" in words(page.get(f"{ONE}/checkpoints/1").text)
+    assert "append, 1,220 rows committed" in page.seen(f"{ONE}/checkpoints/1")

@@ -12,8 +12,7 @@ from tests.support.narrowing import known
 from tests.support.page_world import busy_world
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import RecordingStore
-from tests.unit.plugin.page.stand_in import NARROW, PATIENCE_S, STORAGE, VIEWER, Page, one_job
-from tests.unit.plugin.page.test_pages import ONE, words
+from tests.unit.plugin.page.stand_in import NARROW, ONE, PATIENCE_S, STORAGE, VIEWER, Page, one_job, words
 
 DOCTOR = f"{ONE}/doctor"
 
@@ -42,7 +41,7 @@ def test_a_healthy_job_has_no_findings(well: World) -> None:
     assert (found["healthy"], found["findings"]) == (True, [])
     assert {"storage", f"{JOB}: files", f"{JOB}: head"} <= set(found["passed"])
     assert {each["check"] for each in found["skipped"]} >= {"rights", "conditional writes"}
-    seen = words(page.get(DOCTOR, user=VIEWER).text)
+    seen = page.seen(DOCTOR, user=VIEWER)
     assert "Nothing is wrong, as far as it was looked at." in seen
     assert "rights: nothing was to be written" in seen
 

@@ -13,9 +13,8 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 from tests.support.world.savepoints import TARGET, Below, assert_whole, standing
 from tests.support.world.world import CONFIG, World
-from tests.unit.plugin.page.stand_in import ADMIN, VIEWER, Page, StandIn, one_job
+from tests.unit.plugin.page.stand_in import ADMIN, ONE, VIEWER, Page, StandIn, one_job, words
 from tests.unit.plugin.page.test_operations import API, STOP, TOKEN, ended, form_of, polled
-from tests.unit.plugin.page.test_pages import ONE, words
 
 DRAIN = f"{STOP}?drain=true"
 
@@ -86,7 +85,7 @@ def test_a_last_run_is_made_once_and_the_job_stops_behind_it(idle: World) -> Non
     waits = page.get(f"/api/v1{path}").json()
     assert (waits["status"], waits["last_run"]) == ("IN_PROGRESS", run_id)
     assert run_id in waits["waits_for"]
-    assert f"It waits for {run_id} to complete" in words(page.get(path).text)
+    assert f"It waits for {run_id} to complete" in page.seen(path)
     found = run_last(idle, page, path)
     assert (found["kind"], found["failure"]) == ("stop", None)
     head = idle.coordinator().head()
@@ -185,7 +184,7 @@ def test_a_last_run_that_ended_without_its_checkpoint_fails_the_stop(idle: World
     found = page.post(f"/api/v1{path}", "", **TOKEN).json()
     assert found["status"] == "COMPLETED"
     assert f"the DAG run {run_id} has ended" in found["failure"]["detail"]
-    assert "The savepoint was not made. The job goes on." in words(page.get(path).text)
+    assert "The savepoint was not made. The job goes on." in page.seen(path)
     (entry,) = idle.coordinator().head().savepoints
     assert standing(idle, entry) == []
     assert idle.run_epoch("b")

@@ -24,8 +24,7 @@ from tests.support.page_world import busy_world
 from tests.support.shut_down import shut_down
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import WrappedStore
-from tests.unit.plugin.page.stand_in import NARROW, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
-from tests.unit.plugin.page.test_pages import ONE, words
+from tests.unit.plugin.page.stand_in import NARROW, ONE, STORAGE, VIEWER, Page, StandIn, dag_of, one_job, words
 
 T = TypeVar("T")
 REWIND = f"{ONE}/interventions/rewind?checkpoint=1"
@@ -89,7 +88,7 @@ def test_a_rewind_says_what_it_undoes_and_does_that(busy: World) -> None:  # sem
     assert busy.coordinator().head().latest_id() == 1
     ((user, dag_id, event, facts),) = server.logged
     assert (user, dag_id, event, facts["job"], facts["checkpoint"]) == ("admin", "flights", "cairn.rewind", JOB, 1)
-    assert "went back" in words(page.get(f"{ONE}/failovers").text), "what was remembered of the job is read anew"
+    assert "went back" in page.seen(f"{ONE}/failovers"), "what was remembered of the job is read anew"
     undone = "undone: `admin` took the job back to checkpoint 1 · clear this run to read its input again"
     assert server.airflow.notes == {"b": f"Ana: looked at\n\nCairn: {JOB}: {undone}"}
 
@@ -105,7 +104,7 @@ def test_nobody_who_looks_at_the_job_waits_for_the_notes(busy: World) -> None:
         def __setitem__(self, run_id: str, note: str) -> None:
             """Have somebody look while a note is written."""
             super().__setitem__(run_id, note)
-            seen.append(words(page.get(f"{ONE}/failovers").text))
+            seen.append(page.seen(f"{ONE}/failovers"))
 
     server.airflow.notes = Notes(b="Ana: looked at")
     assert page.post(REWIND, form).status_code == 303
@@ -114,8 +113,7 @@ def test_nobody_who_looks_at_the_job_waits_for_the_notes(busy: World) -> None:
     assert "went back" in seen[0]
 
 
-def test_an_attempt_is_given_up(busy: World) -> None:  # semantics D3
-    page = Page(one_job(busy.memory))
+def test_an_attempt_is_given_up(busy: World, page: Page) -> None:  # semantics D3
     assert GIVE_UP in page.get(f"{ONE}/checkpoints/4").text
     asked = page.get(GIVE_UP)
     assert "Attempt 2 of c (input 2026-01-03 to 2026-01-04) ends as failed." in words(asked.text)
@@ -128,9 +126,8 @@ def test_an_attempt_is_given_up(busy: World) -> None:  # semantics D3
     assert busy.pending_id("c") == 5, "as the page has said"
 
 
-def test_a_job_goes_on(busy: World) -> None:  # semantics S1
+def test_a_job_goes_on(busy: World, page: Page) -> None:  # semantics S1
     shut_down(busy.coordinator())
-    page = Page(one_job(busy.memory))
     assert RESUME in page.get(ONE).text
     asked = page.get(RESUME)
     assert "The job is shut down. It takes requests again. The next run restores checkpoint 2." in words(asked.text)
@@ -185,9 +182,8 @@ def test_another_sites_request_does_nothing(busy: World, site: str) -> None:
 
 
 @pytest.mark.parametrize(("origin", "status"), [("http://airflow", 303), ("http://evil", 403), ("null", 403)])
-def test_over_plain_http_the_origin_decides(busy: World, origin: str, status: int) -> None:
+def test_over_plain_http_the_origin_decides(busy: World, page: Page, origin: str, status: int) -> None:
     """Browsers send `Sec-Fetch-Site` only to what they trust, and always the origin."""
-    page = Page(one_job(busy.memory))
     headers = {"content-type": "application/x-www-form-urlencoded", "origin": origin}
     asked = page.get(REWIND)
     answer = asyncio.run(page.ask("POST", REWIND, "admin", confirmed_by(asked), **headers))
@@ -233,8 +229,7 @@ def test_a_job_that_has_changed_meanwhile_is_left_alone(busy: World) -> None:
     assert (done(busy), server.logged) == ([], [])
 
 
-def test_a_damaged_checkpoint_is_not_gone_back_to(busy: World) -> None:  # semantics R1
-    page = Page(one_job(busy.memory))
+def test_a_damaged_checkpoint_is_not_gone_back_to(busy: World, page: Page) -> None:  # semantics R1
     form = confirmed_by(page.get(REWIND))
     (file, *_) = page.get(f"/api/v1{ONE}/checkpoints/1/files").json()["files"]
     busy.files.delete([file["path"]])
@@ -244,8 +239,7 @@ def test_a_damaged_checkpoint_is_not_gone_back_to(busy: World) -> None:  # seman
     assert done(busy) == []
 
 
-def test_a_program_agrees_to_the_plan_that_it_was_given(busy: World) -> None:
-    page = Page(one_job(busy.memory))
+def test_a_program_agrees_to_the_plan_that_it_was_given(busy: World, page: Page) -> None:
     path = f"/api/v1{ONE}/interventions/rewind"
     plan: dict[str, Any] = page.get(f"{path}?checkpoint=1").json()
     assert plan["effects"][1] == "Undone: 2. Their files are deleted."
@@ -267,8 +261,8 @@ def test_a_program_agrees_to_the_plan_that_it_was_given(busy: World) -> None:
 
 
 @pytest.mark.parametrize("path", [f"{ONE}/interventions/rewind", f"{ONE}/interventions/rewind?checkpoint=2", RESUME])
-def test_what_cannot_be_done_says_why(busy: World, path: str) -> None:
-    answer = Page(one_job(busy.memory)).get(path)
+def test_what_cannot_be_done_says_why(page: Page, path: str) -> None:
+    answer = page.get(path)
     assert answer.status_code == 409
     assert "Nothing was done" in answer.text
 
@@ -287,8 +281,7 @@ def test_a_refusal_leads_back_to_the_job(busy: World) -> None:
         assert (answer.status_code in (403, 404), "Back to the job" in answer.text) == (True, False)
 
 
-def test_what_is_offered_can_be_done(busy: World) -> None:
-    page = Page(one_job(busy.memory))
+def test_what_is_offered_can_be_done(page: Page) -> None:
     for path in (f"{ONE}/checkpoints/2", f"{ONE}/checkpoints/3"):
         assert "/interventions/" not in page.get(path).text
     assert re.findall(r"/interventions/([a-z-]+)", page.get(ONE).text) == ["checkpoint"]

@@ -22,8 +22,7 @@ from tests.support.page_world import busy_world
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import RecordingStore
-from tests.unit.plugin.page.stand_in import STORAGE, VIEWER, Page, StandIn, dag_of, one_job
-from tests.unit.plugin.page.test_pages import ONE, words
+from tests.unit.plugin.page.stand_in import ONE, STORAGE, VIEWER, Page, StandIn, dag_of, one_job, words
 
 SAVEPOINT, STOP = f"{ONE}/interventions/savepoint", f"{ONE}/interventions/stop"
 API = f"/api/v1{ONE}"
@@ -84,7 +83,7 @@ def test_a_savepoint_says_what_it_will_hold_and_is_made(idle: World) -> None:  #
     )
     assert [each[2] for each in server.logged] == ["cairn.savepoint"]
     assert [(each.kind, each.checkpoint) for each in idle.coordinator().head().interventions] == [("savepoint", 3)]
-    shown = words(page.get(f"{ONE}/operations/{operation}").text)
+    shown = page.seen(f"{ONE}/operations/{operation}")
     assert "The savepoint is complete, and holds everything up to run b" in shown
     assert "asked for by admin" in shown
 
@@ -137,7 +136,7 @@ def test_a_stop_holds_the_job_until_the_epoch_has_completed(idle: World) -> None
     waits = page.get(f"/api/v1{address}").json()
     assert (waits["status"], waits["location"]) == ("IN_PROGRESS", None)
     assert waits["waits_for"].startswith("c (input ")
-    assert "You may close this page" in words(page.get(address).text)
+    assert "You may close this page" in page.seen(address)
     assert page.get(STOP).status_code == 409, "it is being stopped already"
     idle.finish("c")
     assert page.get(f"/api/v1{address}").json()["waits_for"] is None
@@ -156,7 +155,7 @@ def test_an_operation_that_fails_says_why(idle: World) -> None:
     found = page.get(f"/api/v1{address}").json()
     assert (found["status"], found["location"]) == ("COMPLETED", None)
     assert "the job was resumed before it had stopped" in found["failure"]["detail"]
-    assert "The savepoint was not made. The job goes on." in words(page.get(address).text)
+    assert "The savepoint was not made. The job goes on." in page.seen(address)
 
 
 def test_any_process_goes_on_at_a_persons_request(idle: World) -> None:
@@ -171,13 +170,13 @@ def test_any_process_goes_on_at_a_persons_request(idle: World) -> None:
         assert asked_for.status_code == 200
         assert page.post(address, "", user=VIEWER).status_code == 403
         assert page.post(address, "", sec_fetch_site="cross-site").status_code == 403
-    assert "Go on" in words(page.get(path).text)
+    assert "Go on" in page.seen(path)
     assert store.writes == []
     assert page.post(path, "").status_code == 303
     assert ended(page, f"/api/v1{path}")["location"] == entry.uri
     assert_whole(idle, idle.coordinator().head().savepoints[0])
     assert page.post(f"/api/v1{path}", "", **TOKEN).json()["status"] == "COMPLETED", "twice does no harm"
-    assert "Go on" not in words(page.get(path).text)
+    assert "Go on" not in page.seen(path)
 
 
 def test_what_stopped_a_process_is_said_and_it_tries_again(idle: World) -> None:

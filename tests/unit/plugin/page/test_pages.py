@@ -32,20 +32,11 @@ from tests.support.page_world import busy_world
 from tests.support.world.savepoints import take
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import RecordingStore
-from tests.unit.plugin.page.stand_in import STORAGE, VIEWER, Page, StandIn, dag_of, one_job
-
-ONE = "/dags/flights/jobs/epoch0.trigger"
+from tests.unit.plugin.page.stand_in import ONE, STORAGE, VIEWER, Page, StandIn, dag_of, one_job, words
 
 
-def words(text: str) -> str:
-    """Give what a reader sees of a page, its markup left out."""
-    main = text.split("<main", 1)[1]
-    plain = " ".join(part.split(">", 1)[-1] for part in main.split("<"))
-    return " ".join(plain.split())
-
-
-def test_the_overview_says_what_is_waited_for(busy: World) -> None:
-    seen = words(Page(one_job(busy.memory)).get("/dags/flights").text)
+def test_the_overview_says_what_is_waited_for(page: Page) -> None:
+    seen = page.seen("/dags/flights")
     assert "Checkpoint 4 in progress 1 of 4 stages acknowledged" in seen
     assert "clean kept from 3" in seen
     assert "routes not begun" in seen
@@ -57,24 +48,23 @@ def test_the_overview_says_what_is_waited_for(busy: World) -> None:
     assert "completed 2" in seen
 
 
-def test_what_waits_and_what_came_last_are_shown_with_their_input(busy: World) -> None:
+def test_what_waits_and_what_came_last_are_shown_with_their_input(busy: World, page: Page) -> None:
     busy.read_days("x", "x", "x", "d")
     busy.coordinator().trigger(replace(busy.request("d"), owner=Owner("flights", "d")))
-    seen = words(Page(one_job(busy.memory)).get("/dags/flights").text)
+    seen = page.seen("/dags/flights")
     assert "d , input 2026-01-04 to 2026-01-05 UTC , manual, since" in seen
     assert "b, input 2026-01-02 to 2026-01-03 UTC , 0.0s," in seen
 
 
-def test_the_history_shows_every_attempt_with_its_input(busy: World) -> None:
-    page = Page(one_job(busy.memory))
-    seen = words(page.get(f"{ONE}/history").text)
+def test_the_history_shows_every_attempt_with_its_input(page: Page) -> None:
+    seen = page.seen(f"{ONE}/history")
     assert "4 of 4 checkpoints" in seen
     assert "3 by hand failed routes: ValueError: bad row c 2026-01-03 to 2026-01-04 1 1/4 7.0s" in seen
     assert "4 by hand in progress c 2026-01-03 to 2026-01-04 2 1/4" in seen
-    assert "1 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=FAILED&run=").text)
-    assert "2 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=&run=C").text)
-    assert "No checkpoint matches." in words(page.get(f"{ONE}/history?run=nothing").text)
-    assert "2 of 4 checkpoints" in words(page.get("/dags/flights?run_id=c").text)
+    assert "1 of 4 checkpoints" in page.seen(f"{ONE}/history?status=FAILED&run=")
+    assert "2 of 4 checkpoints" in page.seen(f"{ONE}/history?status=&run=C")
+    assert "No checkpoint matches." in page.seen(f"{ONE}/history?run=nothing")
+    assert "2 of 4 checkpoints" in page.seen("/dags/flights?run_id=c")
 
 
 def test_a_long_run_id_is_shown_by_its_moment() -> None:
@@ -104,18 +94,17 @@ def test_a_long_history_has_pages(busy: World) -> None:
     assert page_of([], HistoryFilter()).pages == 1
 
 
-def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
-    page = Page(one_job(busy.memory))
-    seen = words(page.get(f"{ONE}/checkpoints/2").text)
+def test_a_checkpoint_shows_its_stages_and_the_command(page: Page) -> None:
+    seen = page.seen(f"{ONE}/checkpoints/2")
     assert "retained yes: it can be restored" in seen
     assert "state totals" in seen
     assert f"cairn show {JOB} 2 --storage {STORAGE}" in seen
     assert f"What next: Nothing: it completed. cairn verify {JOB} 2 --storage {STORAGE} checks" in seen
-    seen = words(page.get(f"{ONE}/checkpoints/3").text)
+    seen = page.seen(f"{ONE}/checkpoints/3")
     assert f"Nothing: checkpoint 4 of the same DAG run goes on. cairn show {JOB} 4 --storage {STORAGE}" in seen
     assert "run again after it routes reason JOB_FAILOVER_REGION Attempts of this run" in seen
     assert "3 failed after 7.0s routes: ValueError: bad row" in seen, "the cause of each attempt"
-    seen = words(page.get(f"{ONE}/checkpoints/4").text)
+    seen = page.seen(f"{ONE}/checkpoints/4")
     assert "opened because" not in seen, "the attempt before says so"
     assert "kept from 3" in seen
 
@@ -125,7 +114,7 @@ def test_a_checkpoint_shows_the_rows_of_its_stages_subtasks_and_outputs() -> Non
     world.trigger("a")
     handover = world.submit("a", "clean").handover
     jobs.drive(world, handover, 2, AckMetrics(1, 1, 1, 0, 3))
-    seen = words(Page(one_job(world.memory)).get(f"{ONE}/checkpoints/1").text)
+    seen = Page(one_job(world.memory)).seen(f"{ONE}/checkpoints/1")
     assert "2 41.0 KiB 41.0 KiB 1,220 clean: more" in seen, "the stage"
     assert "state totals: 2 files, 41.0 KiB, 1,220 rows, chk-" in seen
     assert "Subtask Files New Size Rows 1 1 40.0 KiB 40.0 KiB 1,210 0 1 1000 B 1000 B 10" in seen
@@ -135,18 +124,18 @@ def test_a_checkpoint_shows_the_rows_of_its_stages_subtasks_and_outputs() -> Non
     assert [each.rows for each in stage.subtasks] == [1210, 10]
 
 
-def test_what_acknowledged_after_a_checkpoint_had_failed_is_counted_apart(busy: World) -> None:
+def test_what_acknowledged_after_a_checkpoint_had_failed_is_counted_apart(busy: World, page: Page) -> None:
     """An execution that the next attempt keeps goes on: the count is of the moment of the failure, the marks of now."""
     failed = busy.coordinator().head().history[-1]
     path = f"{ONE}/checkpoints/{failed.id}"
-    seen = words(Page(one_job(busy.memory)).get(path).text)
+    seen = page.seen(path)
     assert (
         f"acknowledged {failed.acks} of {failed.stages} stages last acknowledgement clean, 0.0s after the trigger"
         in seen
     )
     busy.run_stage("c", "airports")
     said = f"acknowledged {failed.acks} of {failed.stages} stages when it failed, and 1 since then, whose work the next"
-    assert said in words(Page(one_job(busy.memory)).get(path).text)
+    assert said in Page(one_job(busy.memory)).seen(path)
 
 
 def test_a_check_that_failed_and_only_warns_is_shown(busy: World) -> None:
@@ -161,19 +150,19 @@ def test_a_check_that_failed_and_only_warns_is_shown(busy: World) -> None:
     assert "_cairn_checks" not in text
 
 
-def test_the_summary_has_durations_and_reasons(busy: World) -> None:
-    seen = words(Page(one_job(busy.memory)).get(f"{ONE}/summary").text)
+def test_the_summary_has_durations_and_reasons(page: Page) -> None:
+    seen = page.seen(f"{ONE}/summary")
     assert "duration 0.0s 0.0s" in seen
     assert "1 A stage failed, and the epoch's next attempt has replaced this one. JOB_FAILOVER_REGION" in seen.replace(
         "&#39;", "'"
     )
     assert "Duration, oldest first, from checkpoint 1 to 2. The highest bar is 0.0s." in seen
     assert "checkpoint 2: " in seen
-    assert "None of them has completed." in words(Page(one_job(MemoryStore())).get(f"{ONE}/summary").text)
+    assert "None of them has completed." in Page(one_job(MemoryStore())).seen(f"{ONE}/summary")
 
 
-def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World) -> None:
-    seen = words(Page(one_job(busy.memory)).get(f"{ONE}/failovers").text)
+def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World, page: Page) -> None:
+    seen = page.seen(f"{ONE}/failovers")
     assert (
         "3 attempt 1 routes: ValueError: bad row routes 1/4 7.0s – 2023-11-14 22:13:37Z c 2026-01-03 to 2026-01-04"
         in seen
@@ -181,10 +170,10 @@ def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World) 
     busy.clock.advance(timedelta(seconds=21))
     busy.run_stage("c", "routes", "airports", "report")
     busy.coordinator().complete(busy.pending_id("c"))
-    seen = words(Page(one_job(busy.memory)).get(f"{ONE}/failovers").text)
+    seen = Page(one_job(busy.memory)).seen(f"{ONE}/failovers")
     assert "routes 1/4 7.0s 21s" in seen
     assert "2 " in seen.split("Restores")[1]
-    assert "None of the last 0 checkpoints." in words(Page(one_job(MemoryStore())).get(f"{ONE}/failovers").text)
+    assert "None of the last 0 checkpoints." in Page(one_job(MemoryStore())).seen(f"{ONE}/failovers")
 
 
 def test_a_rerun_after_a_rewind_is_not_shown_complete(busy: World) -> None:
@@ -211,12 +200,11 @@ def test_a_rerun_after_a_rewind_is_not_shown_complete(busy: World) -> None:
     assert took() == ["9.0s", "21s"]
 
 
-def test_the_state_is_listed_by_stage(busy: World) -> None:
-    page = Page(one_job(busy.memory))
-    seen = words(page.get(f"{ONE}/state").text)
+def test_the_state_is_listed_by_stage(page: Page) -> None:
+    seen = page.seen(f"{ONE}/state")
     assert "What checkpoint 2 holds" in seen
     assert f"cairn state {JOB} routes totals --storage {STORAGE}" in seen
-    assert "No checkpoint has completed yet" in words(Page(one_job(MemoryStore())).get(f"{ONE}/state").text)
+    assert "No checkpoint has completed yet" in Page(one_job(MemoryStore())).seen(f"{ONE}/state")
     document = page.get(f"/api/v1{ONE}/checkpoints/2/states").json()
     assert [(each["stage"], each["name"]) for each in document["states"] if each["kind"] == "state"] == [
         ("clean", "totals"),
@@ -227,17 +215,16 @@ def test_the_state_is_listed_by_stage(busy: World) -> None:
     ]
 
 
-def test_damaged_files_are_shown_as_such(busy: World) -> None:  # semantics R1
-    page = Page(one_job(busy.memory))
-    seen = words(page.get(f"{ONE}/checkpoints/2/files?stage=routes").text)
+def test_damaged_files_are_shown_as_such(busy: World, page: Page) -> None:  # semantics R1
+    seen = page.seen(f"{ONE}/checkpoints/2/files?stage=routes")
     assert "1 to 1 of 1." in seen
     assert "whole" in seen
     (file,) = page.get(f"/api/v1{ONE}/checkpoints/2/files?stage=routes").json()["files"]
     busy.files.delete([file["path"]])
     page = Page(one_job(busy.memory))
-    assert "damaged it is gone" in words(page.get(f"{ONE}/checkpoints/2/files").text)
+    assert "damaged it is gone" in page.seen(f"{ONE}/checkpoints/2/files")
     assert page.get(f"/api/v1{ONE}/checkpoints/2/files?first=1").json()["files_in_all"] == 6
-    assert "There is no such page; it names 6." in words(page.get(f"{ONE}/checkpoints/2/files?page=9").text)
+    assert "There is no such page; it names 6." in page.seen(f"{ONE}/checkpoints/2/files?page=9")
     assert page.get(f"{ONE}/checkpoints/3/files").status_code == 404
 
 
@@ -246,7 +233,7 @@ def test_what_a_restore_found_is_said_of_the_damaged_checkpoint(busy: World) -> 
     busy.files.delete([file["path"]])
     busy.coordinator().restore_latest()
     page = Page(one_job(busy.memory))
-    assert f"damaged {file['path']}: it is gone" in words(page.get(f"{ONE}/checkpoints/2").text)
+    assert f"damaged {file['path']}: it is gone" in page.seen(f"{ONE}/checkpoints/2")
     assert page.get(f"/api/v1{ONE}/checkpoints/2").json()["damages"] == [f"{file['path']}: it is gone"]
     assert page.get(f"/api/v1{ONE}/checkpoints/1").json()["damages"] == []
 
@@ -296,8 +283,8 @@ def test_an_instance_of_a_mapped_task_leads_to_itself() -> None:
     assert job.drawn("clean") == (job.stages[0], None)
 
 
-def test_the_checkpoint_draws_what_reads_from_what(busy: World) -> None:
-    text = Page(one_job(busy.memory)).get(f"{ONE}/checkpoints/4").text
+def test_the_checkpoint_draws_what_reads_from_what(page: Page) -> None:
+    text = page.get(f"{ONE}/checkpoints/4").text
     assert text.count('<g class="kept">') == 1
     assert text.count('<g class=""><title>') == 3
     assert "No exchange is pipelined" in text
@@ -316,7 +303,7 @@ def test_the_next_run_is_announced(schedule: Schedule, said: str) -> None:
     server = one_job(MemoryStore())
     server.due["flights"] = schedule
     page = Page(server)
-    assert said in words(page.get("/dags/flights").text)
+    assert said in page.seen("/dags/flights")
     sent = page.get(f"/api/v1{ONE}").json()["schedule"]
     assert sent == {"next_run_at_ms": schedule.next_run_at_ms, "paused": schedule.paused}
 
@@ -432,10 +419,10 @@ def test_savepoints_are_listed_with_their_folders() -> None:
     world = World()
     world.run_epoch("a")
     taken = take(world)
-    seen = words(Page(one_job(world.memory)).get(f"{ONE}/savepoints").text)
+    seen = Page(one_job(world.memory)).seen(f"{ONE}/savepoints")
     assert taken.uri in seen
     assert "2 completed 1 a" in seen
-    assert "remembers no savepoint" in words(Page(one_job(MemoryStore())).get(f"{ONE}/savepoints").text)
+    assert "remembers no savepoint" in Page(one_job(MemoryStore())).seen(f"{ONE}/savepoints")
 
 
 def test_a_checkpoint_of_which_a_savepoint_was_taken_is_marked() -> None:
@@ -446,14 +433,13 @@ def test_a_checkpoint_of_which_a_savepoint_was_taken_is_marked() -> None:
     page = Page(one_job(world.memory))
     text = page.get(f"{ONE}/history").text
     assert text.count(f'title="savepoint {taken.id} was taken of it"') == 1
-    assert f"savepoints of it {taken.id}" in words(page.get(f"{ONE}/checkpoints/2").text)
+    assert f"savepoints of it {taken.id}" in page.seen(f"{ONE}/checkpoints/2")
     rows = page.get(f"/api/v1{ONE}/checkpoints").json()["checkpoints"]
     assert [(row["id"], row["savepoints"]) for row in rows] == [(2, [taken.id]), (1, [])]
 
 
-def test_the_configuration_is_that_of_the_dag(busy: World) -> None:
-    page = Page(one_job(busy.memory))
-    seen = words(page.get(f"{ONE}/configuration").text)
+def test_the_configuration_is_that_of_the_dag(page: Page) -> None:
+    seen = page.seen(f"{ONE}/configuration")
     assert "timeout 10m 00s" in seen
     assert "retained 2" in seen
     assert "owner none is recorded yet" in seen
@@ -461,8 +447,8 @@ def test_the_configuration_is_that_of_the_dag(busy: World) -> None:
 
 def test_a_job_that_has_not_run_says_so() -> None:
     page = Page(one_job(MemoryStore()))
-    assert "no checkpoint yet" in words(page.get("/dags/flights").text)
-    assert "no checkpoint yet" in words(page.get(f"{ONE}/history").text)
+    assert "no checkpoint yet" in page.seen("/dags/flights")
+    assert "no checkpoint yet" in page.seen(f"{ONE}/history")
     assert page.get(f"/api/v1{ONE}").json()["stats"]["triggered"] == 0
 
 
@@ -484,12 +470,12 @@ def test_a_dag_with_several_jobs_lists_them(busy: World) -> None:
 def test_a_templated_job_is_known_once_a_run_has_rendered_it(busy: World, task_id: str) -> None:
     server = StandIn([dag_of("flights", ("{{ params.lake }}", JOB))], {STORAGE: busy.memory})
     page = Page(server)
-    seen = words(page.get("/dags/flights").text)
+    seen = page.seen("/dags/flights")
     assert "{{ params.lake }}" in seen
     assert "Trigger a run" in seen
     assert page.get(f"/api/v1{ONE}").status_code == 409
     server.runs["flights", task_id] = ("manual__1", {"storage": STORAGE, "job": JOB})
-    assert "Checkpoint 4 in progress 1 of 4 stages acknowledged" in words(page.get("/dags/flights").text)
+    assert "Checkpoint 4 in progress 1 of 4 stages acknowledged" in page.seen("/dags/flights")
 
 
 @pytest.mark.parametrize(
@@ -512,30 +498,29 @@ def test_what_fails_is_a_page_that_says_so(error: Exception, status: int, said: 
     assert answer.json()["error"]["status"] == status
 
 
-def test_a_damaged_head_is_named(busy: World) -> None:
+def test_a_damaged_head_is_named(busy: World, page: Page) -> None:
     busy.memory.put(f"{JOB}/head.json", b"{")
-    answer = Page(one_job(busy.memory)).get("/dags/flights")
+    answer = page.get("/dags/flights")
     assert answer.status_code == 502
     assert "damaged" in answer.text
     assert "head.json" in answer.text
 
 
 @pytest.mark.parametrize("path", ["/dags/none", "/dags/flights/jobs/none", f"{ONE}/checkpoints/99"])
-def test_what_is_not_there_is_404_and_says_what_is(busy: World, path: str) -> None:
-    answer = Page(one_job(busy.memory)).get(path)
+def test_what_is_not_there_is_404_and_says_what_is(page: Page, path: str) -> None:
+    answer = page.get(path)
     assert answer.status_code == 404
     assert words(answer.text)
 
 
 @pytest.mark.parametrize("query", ["?status=NONE", "?page=0", "?page=x", "?run=" + "x" * 2_000])
-def test_a_bad_question_is_refused(busy: World, query: str) -> None:
-    answer = Page(one_job(busy.memory)).get(f"{ONE}/history{query}")
+def test_a_bad_question_is_refused(page: Page, query: str) -> None:
+    answer = page.get(f"{ONE}/history{query}")
     assert answer.status_code == 422
     assert f"<code>{query[1:].partition('=')[0]}</code>: " in answer.text
 
 
-def test_without_a_session_a_browser_is_told_to_sign_in(busy: World) -> None:
-    page = Page(one_job(busy.memory))
+def test_without_a_session_a_browser_is_told_to_sign_in(page: Page) -> None:
     assert "Reload Airflow and sign in." in page.get("/dags/flights", user=None).text
     answer = page.get("/dags/flights", user=None, accept="application/json")
     assert answer.json()["error"]["title"] == "Your session has ended"
@@ -550,7 +535,7 @@ def test_jobs_are_read_off_the_dag_in_a_fixed_order() -> None:
     ]
 
 
-def test_rows_that_break_a_check_are_for_those_who_may_edit(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_break_a_check_are_for_those_who_may_edit(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "the check 'no negative delay' failed: 2 rows break it"
     real = JobReader.checkpoint
 
@@ -560,7 +545,6 @@ def test_rows_that_break_a_check_are_for_those_who_may_edit(busy: World, monkeyp
         return replace(found, stages=tuple(replace(stage, failed_checks=texts) for stage in found.stages))
 
     monkeypatch.setattr(JobReader, "checkpoint", noted)
-    page = Page(one_job(busy.memory))
     for path in (f"{ONE}/checkpoints/1", f"/api/v1{ONE}/checkpoints/1"):
         assert "id=4711" in page.get(path).text
         seen = page.get(path, user=VIEWER)

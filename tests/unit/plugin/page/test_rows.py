@@ -35,8 +35,18 @@ from tests.support.world import grown_table
 from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import WrappedStore
 from tests.unit.cli.test_state import SCHEMA, STAGE, job, keep, parquet
-from tests.unit.plugin.page.stand_in import NARROW, PATIENCE_S, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
-from tests.unit.plugin.page.test_pages import ONE, words
+from tests.unit.plugin.page.stand_in import (
+    NARROW,
+    ONE,
+    PATIENCE_S,
+    STORAGE,
+    VIEWER,
+    Page,
+    StandIn,
+    dag_of,
+    one_job,
+    words,
+)
 
 ROW_PATH = f"{ONE}/checkpoints/1/rows?stage={STAGE}&name=totals"
 API = f"/api/v1{ROW_PATH}"
@@ -52,7 +62,7 @@ def kept(columns: dict[str, list[Any]], **more: Any) -> World:
 def test_the_page_of_the_states_leads_to_their_first_rows() -> None:
     page = Page(one_job(kept({"k": ["A-B", "B-C"], "v": [1, None]}).memory))
     assert ROW_PATH.replace("&", "&amp;") in page.get(f"{ONE}/state").text
-    seen = words(page.get(ROW_PATH).text)
+    seen = page.seen(ROW_PATH)
     assert "First rows of totals, of clean in checkpoint 1" in seen
     assert "k v A-B 1 B-C null" in seen
     found = page.get(API).json()
@@ -90,7 +100,7 @@ def test_a_published_table_is_shown_with_its_partitions_and_first_rows() -> None
     seen = words(found)
     assert "It holds no state." in seen
     assert "Published tables Name Stage Partitioned by Partitions Files Size daily clean k 2 2 " in seen
-    seen = words(page.get(path).text)
+    seen = page.seen(path)
     assert "First rows of daily, of clean in checkpoint 1" in seen
     assert "k v A-B null B-C late C-D null" in seen
     assert f'airflow_cairn.spark.table(spark, "{STORAGE}", "{JOB}", "daily")' in seen
@@ -159,7 +169,7 @@ def test_no_more_bytes_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch)
     found = page.get(API).json()
     assert (found["rows"], found["read_in_part"]) == ([], True)
     assert store.read <= 1_000
-    assert "of files would have to be read" in words(page.get(ROW_PATH).text)
+    assert "of files would have to be read" in page.seen(ROW_PATH)
 
 
 def test_no_more_keys_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +185,7 @@ def test_no_more_keys_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch) 
     page = Page(one_job(world.memory))
     found = page.get(API).json()
     assert (found["rows"], found["read_in_part"]) == ([], True)
-    assert "keys of its runs" in words(page.get(ROW_PATH).text)
+    assert "keys of its runs" in page.seen(ROW_PATH)
     _, command = states.rows(world.coordinator(), Namespace(stage=STAGE, name="totals", checkpoint=1, head=9))
     assert len(command["rows"]) == 2, "the command has no bound"
 

@@ -19,8 +19,7 @@ import pytest
 from airflow_cairn.checkpoint.rows.reading import DELETED
 from airflow_cairn.checkpoint.rows.shown import ROWS
 from tests.unit.cli.test_state import STAGE, fields, job, keep
-from tests.unit.plugin.page.stand_in import Page, one_job
-from tests.unit.plugin.page.test_pages import ONE
+from tests.unit.plugin.page.stand_in import ONE, Page, one_job
 
 MIB = 1024 * 1024
 PATH = f"/api/v1{ONE}/checkpoints/1/rows?stage={STAGE}&name=totals"

@@ -12,9 +12,8 @@ from airflow_cairn.plugin.page.declared_jobs import declared_jobs
 from tests.support.page_world import busy_world
 from tests.support.shut_down import shut_down
 from tests.support.world.world import JOB, World
-from tests.unit.plugin.page.stand_in import NARROW, STORAGE, VIEWER, dag_of, one_job
+from tests.unit.plugin.page.stand_in import NARROW, ONE, STORAGE, VIEWER, dag_of, one_job, words
 from tests.unit.plugin.page.test_operations import TOKEN, form_of, polled
-from tests.unit.plugin.page.test_pages import ONE, words
 
 CHECKPOINT = f"{ONE}/interventions/checkpoint"
 CLEAR = f"{ONE}/interventions/clear?checkpoint=4&stage=routes"
@@ -119,7 +118,7 @@ def test_a_confirmation_is_of_all_tasks_though_not_all_are_shown(busy: World) ->
     asked = page.get(CLEAR)
     assert "and 30 more" in words(asked.text)
     server.airflow.failed[-1] = "epoch.task_99"
-    assert "and 30 more" in words(page.get(CLEAR).text)
+    assert "and 30 more" in page.seen(CLEAR)
     assert page.post(CLEAR, form_of(asked)).status_code == 409
     assert [each for each in server.airflow.cleared if not each["dry_run"]] == []
 

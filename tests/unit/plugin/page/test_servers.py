@@ -12,8 +12,7 @@ from airflow_cairn.plugin.page.job_reader import JobReader
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.storage.clock import Runtime
 from tests.support.world.world import JOB, World
-from tests.unit.plugin.page.stand_in import PATIENCE_S, VIEWER, Page, one_job
-from tests.unit.plugin.page.test_pages import ONE, words
+from tests.unit.plugin.page.stand_in import ONE, PATIENCE_S, VIEWER, Page, words
 
 HERE = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
 
@@ -22,7 +21,7 @@ def register(world: World, at_ms: int) -> ServerRegister:
     return ServerRegister(world.coordinator().files, Runtime(lambda: at_ms, world.new_token))
 
 
-def test_the_overview_says_where_servers_are_and_how_they_are(busy: World) -> None:
+def test_the_overview_says_where_servers_are_and_how_they_are(busy: World, page: Page) -> None:
     now = system_runtime().now_ms()
     old, new = register(busy, now - 24 * 3_600_000), register(busy, now)
     new.claim(None, ANYWHERE, "serves")
@@ -30,7 +29,6 @@ def test_the_overview_says_where_servers_are_and_how_they_are(busy: World) -> No
     new.claim(None, HERE, "begins")
     old.claim("a", HERE, "died")
     old.come_up("died", 15001, None)
-    page = Page(one_job(busy.memory))
     answer = page.get(ONE, user=VIEWER)
     seen = words(answer.text)
     assert "Spark servers" in seen
@@ -46,15 +44,13 @@ def test_the_overview_says_where_servers_are_and_how_they_are(busy: World) -> No
     ]
 
 
-def test_without_servers_nothing_is_said_of_them(busy: World) -> None:
-    page = Page(one_job(busy.memory))
+def test_without_servers_nothing_is_said_of_them(page: Page) -> None:
     assert "Spark servers" not in page.get(ONE).text
     assert page.get(f"/api/v1{ONE}/servers").json()["servers"] == []
 
 
-def test_a_damaged_record_hides_no_checkpoint(busy: World) -> None:
+def test_a_damaged_record_hides_no_checkpoint(busy: World, page: Page) -> None:
     busy.memory.create(f"{JOB}/{KEY}", b"no JSON")
-    page = Page(one_job(busy.memory))
     answer = page.get(ONE)
     assert answer.status_code == 200
     assert "Their record cannot be read" in words(answer.text)
@@ -62,7 +58,7 @@ def test_a_damaged_record_hides_no_checkpoint(busy: World) -> None:
     assert page.get(f"/api/v1{ONE}/servers").status_code == 502
 
 
-def test_a_record_that_does_not_come_hides_no_checkpoint(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_does_not_come_hides_no_checkpoint(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two are read at once: servers are asked for although the overview has not come yet"""
     asked = asyncio.Event()
     overview = JobReader.overview
@@ -77,6 +73,6 @@ def test_a_record_that_does_not_come_hides_no_checkpoint(busy: World, monkeypatc
 
     monkeypatch.setattr(JobReader, "servers", none)
     monkeypatch.setattr(JobReader, "overview", later)
-    answer = Page(one_job(busy.memory)).get(ONE)
+    answer = page.get(ONE)
     assert answer.status_code == 200
     assert "Their record cannot be read: the storage has not answered in time" in words(answer.text)
