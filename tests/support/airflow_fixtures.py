@@ -70,8 +70,12 @@ def job(tmp_path: Path) -> Job:
     return Job(folder)
 
 
+Define = Callable[[str, str], None]
+"""Defines a connection by its id and its JSON."""
+
+
 @pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+def connections(monkeypatch: pytest.MonkeyPatch) -> Define:
     """Define Airflow connections in the environment, as a user may: id and JSON."""
 
     def define(conn_id: str, value: str) -> None:

@@ -9,7 +9,8 @@ import json
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -168,3 +169,16 @@ class OneRun:
     def tasks(self) -> list[list[str]]:
         """What each clear named."""
         return [body["task_ids"] for body in self.cleared]
+
+
+def connect(connections: Callable[[str, str], None], api: ApiStandIn) -> None:
+    """Define the connection to Airflow's own API as one that leads to a stand-in."""
+    connections("cairn_airflow_api", json.dumps({"conn_type": "http", "host": api.url, "password": "ready-made-7431"}))
+
+
+@contextmanager
+def airflow_api(answer: Callable[[Asked], Answer], connections: Callable[[str, str], None]) -> Iterator[ApiStandIn]:
+    """Serve answers as Airflow's own API, to which the connection leads."""
+    with ApiStandIn(answer) as api:
+        connect(connections, api)
+        yield api

@@ -150,10 +150,8 @@ GONE = (
 
 @pytest.mark.parametrize("deferrable", [True, False])
 @pytest.mark.parametrize("woken", [False, True], ids=["it begins", "it was deferred by then"])
-def test_a_stage_that_the_dag_file_has_no_more_is_not_waited_for(
-    job: Job, deferrable: bool, woken: bool
-) -> None:  # semantics C1
-    """Airflow has removed its task; the checkpoint's timeout may be a day away."""
+def test_a_stage_that_the_dag_file_has_no_more_is_not_waited_for(job: Job, deferrable: bool, woken: bool) -> None:
+    """semantics C1: Airflow has removed its task; the checkpoint's timeout may be a day away."""
     job.trigger(RUN, *THREE)
     for uid in ("one", "two"):
         job.acknowledge(job.begin(RUN, uid))

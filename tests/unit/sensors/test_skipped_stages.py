@@ -19,8 +19,8 @@ from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.spark.acknowledging import acknowledge_skipped
 from tests.support.airflow_fixtures import DagFile
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.groups import stage
 from tests.support.narrowing import known
-from tests.unit.operators.graph.test_exchanges import stage
 
 RUN = "manual__r1"
 SKIPPED = "skipped"

@@ -1,8 +1,5 @@
 """The task that waits starts what a failover has replaced and nobody started, and says why a stage is missing (F5)."""
 
-import json
-from collections.abc import Callable
-
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
@@ -13,8 +10,9 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import AirflowApiError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks
+from tests.support.airflow_fixtures import Define
 from tests.support.airflow_stage import Job
-from tests.support.api_stand_in import ApiStandIn, OneRun
+from tests.support.api_stand_in import OneRun, airflow_api
 from tests.support.narrowing import expect
 from tests.unit.sensors.test_skipped_stages import Run
 
@@ -34,41 +32,30 @@ def run(job: Job) -> Run:
     return found
 
 
-def connect(connections: Callable[[str, str], None], api: ApiStandIn) -> None:
-    connections("cairn_airflow_api", json.dumps({"conn_type": "http", "host": api.url, "password": "ready-made-7431"}))
-
-
 def all_ended() -> dict[tuple[str, int], str]:
     return {("b", -1): SUCCESS, ("c", -1): SUCCESS}
 
 
-def test_what_everybody_else_died_over_is_started_by_who_waits(
-    run: Run, connections: Callable[[str, str], None]
-) -> None:
+def test_what_everybody_else_died_over_is_started_by_who_waits(run: Run, connections: Define) -> None:
     """semantics F5: the callback and the next try of c died before they could clear b."""
     airflow = OneRun({"epoch.b": "b-1", "epoch.c": "c-2"})
-    with ApiStandIn(airflow) as api:
-        connect(connections, api)
-        with pytest.raises(AirflowRescheduleException):
-            run.look(all_ended())
+    with airflow_api(airflow, connections), pytest.raises(AirflowRescheduleException):
+        run.look(all_ended())
     assert airflow.tasks == [["epoch.b", "epoch.c"]], "c has been marked: its own retry will not come"
 
 
-def test_what_has_begun_meanwhile_is_left_alone(run: Run, connections: Callable[[str, str], None]) -> None:
+def test_what_has_begun_meanwhile_is_left_alone(run: Run, connections: Define) -> None:
     airflow = OneRun({"epoch.b": "b-2", "epoch.c": "c-2"}, {"epoch.b": "running"})
-    with ApiStandIn(airflow) as api:
-        connect(connections, api)
+    with airflow_api(airflow, connections):
         assert run.look({("b", -1): "running", ("c", -1): "failed"}) is None
     assert airflow.cleared == []
 
 
-def test_an_api_that_does_not_answer_is_asked_again(run: Run, connections: Callable[[str, str], None]) -> None:
+def test_an_api_that_does_not_answer_is_asked_again(run: Run, connections: Define) -> None:
     """The task comes back for it and uses up no retry: waiting on would wait for nothing."""
     airflow = OneRun({"epoch.b": "b-1"}, refuses=400)
-    with ApiStandIn(airflow) as api:
-        connect(connections, api)
-        with pytest.raises(AirflowRescheduleException) as caught:
-            run.look(all_ended())
+    with airflow_api(airflow, connections), pytest.raises(AirflowRescheduleException) as caught:
+        run.look(all_ended())
     assert isinstance(caught.value.__cause__, AirflowApiError)
 
 
@@ -118,14 +105,13 @@ class TestCauses:
         assert "marked" not in said
 
 
-def test_a_deleted_acknowledgement_is_made_again(job: Job, connections: Callable[[str, str], None]) -> None:
+def test_a_deleted_acknowledgement_is_made_again(job: Job, connections: Define) -> None:
     """semantics F5: the task has ended well, and what it acknowledged is gone; no failover has replaced anything."""
     run = Run(job)
     run.finish("a", "c", "d-0", "d-1", "d_1")
     run.job.begin(run.run_id, "b", "b-1")
     airflow = OneRun({"epoch.b": "b-1"})
-    with ApiStandIn(airflow) as api:
-        connect(connections, api)
+    with airflow_api(airflow, connections):
         with pytest.raises(AirflowRescheduleException):
             run.look({("b", -1): SUCCESS})
         assert airflow.tasks == [["epoch.b"]]

@@ -1,7 +1,7 @@
 """What a region failover clears through Airflow's API: by the callback, by the next try, once, or by hand."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import AirflowApiError
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.graph.topology import where_of
-from tests.support.airflow_fixtures import Said
+from airflow_cairn.operators.graph.run_tasks import where_of
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.api_stand_in import Answer, ApiStandIn, Asked, OneRun
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked, OneRun, airflow_api, connect
 
-Define = Callable[[str, str], None]
 RUN = "manual__r1"
 BY_HAND = "run manual__r1, choose Clear Task Instance at a_task, b_task, with Downstream switched on"
 
@@ -68,13 +67,8 @@ def pipeline(job: Job) -> Pipeline:
 @pytest.fixture
 def api(pipeline: Pipeline, connections: Define) -> Iterator[ApiStandIn]:
     """An Airflow that knows the pipeline's run."""
-    with ApiStandIn(pipeline.airflow) as stand_in:
-        connect(connections, stand_in)
+    with airflow_api(pipeline.airflow, connections) as stand_in:
         yield stand_in
-
-
-def connect(connections: Define, api: ApiStandIn) -> None:
-    connections("cairn_airflow_api", json.dumps({"conn_type": "http", "host": api.url, "password": "ready-made-7431"}))
 
 
 def test_the_callback_clears_the_rest_of_the_region(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:
@@ -204,10 +198,9 @@ def test_a_try_that_nobody_can_help_fails_at_once(job: Job, connections: Define,
 def test_a_try_that_finds_the_api_down_leaves_it_to_the_next(job: Job, connections: Define) -> None:
     pipeline = Pipeline(job)
     pipeline.airflow.refuses = 400
-    with ApiStandIn(pipeline.airflow) as api:
-        connect(connections, api)
-        with pytest.raises(AirflowApiError, match=f"the next try tries again, or clear manually.*{BY_HAND}"):
-            pipeline.next_try("b")
+    said = f"the next try tries again, or clear manually.*{BY_HAND}"
+    with airflow_api(pipeline.airflow, connections), pytest.raises(AirflowApiError, match=said):
+        pipeline.next_try("b")
 
 
 def test_an_upstream_that_will_not_come_back_is_not_waited_for(pipeline: Pipeline, api: ApiStandIn) -> None:
@@ -242,10 +235,8 @@ def test_an_upstream_that_the_dag_file_has_no_more(job: Job, connections: Define
     """Its next try says so at once, and names tasks only that the DAG has (F1)."""
     pipeline = Pipeline(job, airflow_api_conn_id=conn_id)
     pipeline.tasks["a"].uid = "renamed"
-    with ApiStandIn(pipeline.airflow) as api:
-        connect(connections, api)
-        with pytest.raises(AirflowFailException) as caught:
-            pipeline.next_try("b")
+    with airflow_api(pipeline.airflow, connections) as api, pytest.raises(AirflowFailException) as caught:
+        pipeline.next_try("b")
     assert api.asked == []
     assert str(caught.value) == (
         "checkpoint 2 · attempt 2: a, which stage b reads from, must run again first: the DAG file no longer has a, "
@@ -343,8 +334,7 @@ def test_a_stage_that_begins_clears_what_nobody_has_cleared_beside_it(job: Job, 
     assert isinstance(answer, UpstreamsNotReady), answer
     job.acknowledge(job.begin(RUN, "a", "a again"))
     job.acknowledge(job.begin(RUN, "b", "killed"))
-    with ApiStandIn(pipeline.airflow) as api:
-        connect(connections, api)
+    with airflow_api(pipeline.airflow, connections):
         pipeline.tasks["b"].execute(context(cleared))
     assert pipeline.airflow.tasks == [["c_task"]]
     assert pipeline.airflow.cleared[0]["note"] == "Cairn: `b` runs again, and this stage with it"

@@ -10,15 +10,10 @@ from airflow.utils.dag_edges import dag_edges
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator, TriggerCheckpointOperator
+from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, TriggerCheckpointOperator
 from tests.support.airflow_fixtures import DagFile
+from tests.support.groups import STORAGE, epoch_group, stage
 from tests.support.narrowing import expect
-
-STORAGE = "file:///lake/cairn"
-
-
-def stage(task_id: str, **options: Any) -> SparkEpochOperator:
-    return SparkEpochOperator(task_id=task_id, application="a.py", **options)
 
 
 def exchanges(dag: DAG) -> dict[str, dict[str, str]]:
@@ -37,7 +32,7 @@ def labels(dag: DAG) -> dict[tuple[str, str], str]:
 
 
 def test_an_edge_is_blocking_unless_it_says_otherwise() -> None:  # semantics F1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         clean, routes, report = stage("clean"), stage("routes"), stage("report")
         clean >> Pipelined() >> routes >> report
         clean >> report
@@ -50,7 +45,7 @@ def test_an_edge_is_blocking_unless_it_says_otherwise() -> None:  # semantics F1
 
 
 def test_every_way_to_draw_it(dag_file: DagFile) -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         a, b, c, d, e, f = (stage(name) for name in "abcdef")
         a >> Pipelined() >> [b, c]
         [b, c] >> Pipelined() >> d
@@ -68,7 +63,7 @@ def test_every_way_to_draw_it(dag_file: DagFile) -> None:
 
 
 def test_a_task_of_another_group_is_not_taken_for_its_group() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         with TaskGroup("inner"):
             a, beside = stage("a"), stage("beside")
         b = stage("b")
@@ -78,7 +73,7 @@ def test_a_task_of_another_group_is_not_taken_for_its_group() -> None:
 
 
 def test_groups_are_joined_by_what_lies_at_their_ends() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         with TaskGroup("first") as first:
             stage("a") >> stage("b")
         with TaskGroup("second") as second:
@@ -112,10 +107,7 @@ def test_a_consumer_says_it_of_all_its_edges() -> None:
 def test_stages_that_do_not_wait_cannot_be_pipelined() -> None:  # semantics B2, F1
     with (
         pytest.raises(InvalidConfigError, match=r"mode='at_least_once' does not go with pipelined exchanges"),
-        DAG("flights", schedule=None),
-        CheckpointedTaskGroup(
-            "epoch", reads_window=False, storage=STORAGE, config=CheckpointConfig(mode="at_least_once")
-        ),
+        epoch_group(config=CheckpointConfig(mode="at_least_once")),
     ):
         stage("a") >> Pipelined() >> stage("b")
 
@@ -143,7 +135,7 @@ with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=
 
 
 def test_a_blocking_consumer_may_say_so() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         stage("a") >> stage("b", exchange="blocking")
     assert exchanges(dag)["b"] == {"a": "blocking"}
 
@@ -152,8 +144,7 @@ def test_a_blocking_consumer_may_say_so() -> None:
 def test_an_unknown_exchange_is_refused(value: Any) -> None:
     with (
         pytest.raises(InvalidConfigError, match="exchange must be one of blocking, pipelined"),
-        DAG("flights", schedule=None),
-        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
+        epoch_group(),
     ):
         stage("a", exchange=value)
 

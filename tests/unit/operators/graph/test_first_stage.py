@@ -68,9 +68,8 @@ MAPPED = "SparkEpochOperator.partial(task_id='m').expand(application=['x.py', 'y
     ],
     ids=["two stages", "two before a mapped one", "a mapped one beside another", "a mapped one"],
 )
-def test_several_stages_that_a_group_begins_with(
-    dag_file: DagFile, inside: str, first: list[tuple[str, int]]
-) -> None:  # semantics T10
+def test_several_stages_that_a_group_begins_with(dag_file: DagFile, inside: str, first: list[tuple[str, int]]) -> None:
+    """semantics T10"""
     dag, trigger = parsed(dag_file, inside)
     assert first_stages_of(trigger) == tuple(TaskRef(f"epoch.{task}", index) for task, index in first)
     assert not triggers_alone(trigger)

@@ -11,7 +11,6 @@ from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.rules.failures import members_of
 from airflow_cairn.operators import (
-    CheckpointedTaskGroup,
     SparkEpochOperator,
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
@@ -19,8 +18,9 @@ from airflow_cairn.operators import (
 from airflow_cairn.operators.graph.stages import instances_of
 from tests.support.airflow_fixtures import DagFile, Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.groups import STORAGE, epoch_group, stage
 from tests.support.narrowing import expect
-from tests.unit.operators.graph.test_exchanges import STORAGE, exchanges, stage
+from tests.unit.operators.graph.test_exchanges import exchanges
 from tests.unit.operators.group.test_group import edges
 
 RUN = "manual__r1"
@@ -64,7 +64,7 @@ def test_the_scheduler_sees_callbacks_and_instances(dag_file: DagFile) -> None:
 
 
 def test_instances_are_in_airflows_order() -> None:
-    with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group():
         crossed = partial().expand(application_args=[["x"], ["y"]], env_vars=[{"N": "1"}, {"N": "2"}, {"N": "3"}])
         listed = partial("d").expand_kwargs([{"parallelism": 2}, {"parallelism": 4, "application_args": ["w"]}])
         by_name = partial("e").expand(application_args={"k": "1", "l": "2"})
@@ -82,24 +82,19 @@ def test_instances_are_in_airflows_order() -> None:
 def test_an_authors_callback_stays(dag_file: DagFile) -> None:
     def mine(context: Any) -> None: ...
 
-    with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group():
         mapped = partial(on_retry_callback=mine, on_failure_callback=[mine]).expand(application_args=[["x"]])
     assert mapped.on_retry_callback == mapped.on_failure_callback == [restore_latest_checkpoint, mine]
 
 
 def test_a_mapped_consumer_says_its_exchange() -> None:  # semantics F1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         stage("a") >> partial(exchange="pipelined").expand(application_args=[["x"], ["y"]])
     assert exchanges(dag) == {"a": {}, "b-0": {"a": "pipelined"}, "b-1": {"a": "pipelined"}}
 
 
 def test_all_instances_are_read_by_their_task_s_uid() -> None:  # semantics B2
-    with (
-        DAG("flights", schedule=None) as dag,
-        CheckpointedTaskGroup(
-            "epoch", reads_window=False, storage=STORAGE, config=CheckpointConfig(mode="at_least_once")
-        ),
-    ):
+    with epoch_group(config=CheckpointConfig(mode="at_least_once")) as dag:
         partial(uid="parts").expand(application_args=[["x"], ["y"]])
         stage("c", reads=["parts"])
         stage("d", reads=["parts-1"])

@@ -1,19 +1,25 @@
-"""Tasks of a group that are no stages: what reads what over them, and when they run again (semantics B1, F1)."""
+"""Tasks of a group that are no stages: what reads over them, when they run again, which are warned of (B1, F1)."""
 
-import json
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, TaskGroup, task
+from airflow.sdk import DAG, BaseOperator, TaskGroup, task
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.graph.topology import where_of
+from airflow_cairn.operators.graph.run_tasks import where_of
+from airflow_cairn.operators.graph.stages import UncoveredSparkWarning
+from tests.support.airflow_fixtures import Define
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.api_stand_in import Answer, ApiStandIn, Asked
-from tests.unit.operators.graph.test_exchanges import STORAGE, exchanges, labels, stage
+from tests.support.api_stand_in import Answer, Asked, airflow_api
+from tests.support.groups import STORAGE, epoch_group, stage
+from tests.unit.operators.graph.test_exchanges import exchanges, labels
 from tests.unit.operators.group.test_group import edges
 
 
@@ -22,7 +28,7 @@ def plain(task_id: str) -> EmptyOperator:
 
 
 def test_an_edge_over_plain_tasks_is_one_between_stages() -> None:  # semantics B1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         a, b, c = stage("a"), stage("b"), stage("c")
 
         @task
@@ -37,7 +43,7 @@ def test_an_edge_over_plain_tasks_is_one_between_stages() -> None:  # semantics 
 
 
 def test_plain_tasks_stand_between_the_trigger_and_the_wait() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         first, a, last, alone = plain("first"), stage("a"), plain("last"), plain("alone")
         first >> a >> last
     assert edges(dag) == {
@@ -63,7 +69,7 @@ def test_a_way_outside_the_group_counts_too() -> None:
 
 
 def test_a_way_is_pipelined_if_every_edge_of_it_is() -> None:  # semantics F1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         a, gate, other, b, c = stage("a"), plain("gate"), plain("other"), stage("b"), stage("c")
         a >> Pipelined() >> gate >> Pipelined() >> b
         gate >> c
@@ -73,7 +79,7 @@ def test_a_way_is_pipelined_if_every_edge_of_it_is() -> None:  # semantics F1
 
 
 def test_a_consumer_says_it_of_whole_ways() -> None:  # semantics F1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    with epoch_group() as dag:
         a, one, two, b = stage("a"), plain("one"), plain("two"), stage("b", exchange="pipelined")
         a >> one >> two >> b
         plain("first") >> two
@@ -98,8 +104,7 @@ def test_a_consumer_says_it_of_whole_ways() -> None:  # semantics F1
 def test_half_a_pipelined_way_is_refused(draw: Callable[..., Any]) -> None:
     with (
         pytest.raises(InvalidConfigError, match=r"is not part of a pipelined way from one stage to another"),
-        DAG("flights", schedule=None),
-        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
+        epoch_group(),
     ):
         draw(stage("a"), plain("gate"), stage("b"))
 
@@ -107,8 +112,7 @@ def test_half_a_pipelined_way_is_refused(draw: Callable[..., Any]) -> None:
 def test_a_contradiction_over_a_plain_task_is_refused() -> None:
     with (
         pytest.raises(InvalidConfigError, match=r"epoch.b says exchange='blocking', but its edge from epoch.a is"),
-        DAG("flights", schedule=None),
-        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
+        epoch_group(),
     ):
         stage("a") >> Pipelined() >> plain("gate") >> Pipelined() >> stage("b", exchange="blocking")
 
@@ -136,9 +140,9 @@ def test_what_follows_a_stage_runs_again_with_it() -> None:  # semantics F1
     assert where_of(no_group, "flights", "r1").plain == {}
 
 
-def test_they_are_cleared_in_one_request(job: Job, connections: Callable[[str, str], None]) -> None:  # semantics F1, F3
+def test_they_are_cleared_in_one_request(job: Job, connections: Define) -> None:  # semantics F1, F3
     """One instance of a mapped stage dies: its region is the stage before it, and the plain task between them."""
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage):
+    with epoch_group(storage=job.storage) as dag:
         b = SparkEpochOperator.partial(task_id="b", application="b.py", exchange="pipelined").expand(
             application_args=[["x"], ["y"]]
         )
@@ -158,9 +162,50 @@ def test_they_are_cleared_in_one_request(job: Job, connections: Callable[[str, s
         (found,) = (id_ for end, id_ in ids.items() if asked.path.endswith(end))
         return 200, {"id": found, "state": "running"}
 
-    with ApiStandIn(airflow) as api:
-        connection = {"conn_type": "http", "host": api.url, "password": "ready-made-7431"}
-        connections("cairn_airflow_api", json.dumps(connection))
+    with airflow_api(airflow, connections) as api:
         restore_latest_checkpoint(context(tries["b-1"], task=dag.get_task("epoch.b")))
     (body,) = (asked.body for asked in api.asked if asked.method == "POST")
     assert body["task_ids"] == ["epoch.a", "epoch.after", ["epoch.b", 0], "epoch.gate"]
+
+
+@task.pyspark(task_id="pyspark")
+def pyspark(spark: Any) -> None: ...
+
+
+@task(task_id="python")
+def python() -> None: ...
+
+
+class LivyOperator(BaseOperator):
+    """As that provider's: its name does not say that it runs Spark."""
+
+
+def in_a_group(make: Callable[[], object]) -> None:
+    with epoch_group():
+        stage("a")
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (pyspark, "pyspark"),
+        (lambda: SparkSqlOperator(task_id="sql", sql="select 1"), "sql"),
+        (lambda: LivyOperator(task_id="livy"), "livy"),
+    ],
+)
+def test_spark_that_no_checkpoint_covers_is_named(make: Callable[[], object], name: str) -> None:
+    with pytest.warns(UncoveredSparkWarning, match=rf"epoch\.{name}, in the group epoch, .* it runs Spark, and no"):
+        in_a_group(make)
+
+
+@pytest.mark.parametrize("make", [python, lambda: BashOperator(task_id="bash", bash_command="true"), lambda: None])
+def test_other_tasks_and_stages_pass_without_a_word(make: Callable[[], object]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UncoveredSparkWarning)
+        in_a_group(make)
+
+
+def test_a_submitted_application_without_acknowledgement_is_refused() -> None:
+    with pytest.raises(InvalidConfigError, match="is of type SparkSubmitOperator, which cannot acknowledge"):
+        in_a_group(lambda: SparkSubmitOperator(task_id="submit", application="x.py"))

@@ -16,24 +16,28 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
+from airflow_cairn.operators.group.task_group import TRIGGER, WAIT
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.tasks.extensions import LISTENERS
 from tests.support.airflow_fixtures import Install, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
+from tests.support.groups import epoch_group
 from tests.support.world.listeners import Listener
 
 
 def trigger(job: Job, run_id: str, *listeners: Listener) -> dict[str, Any]:
-    operator = TriggerCheckpointOperator(
-        task_id="trigger",
-        reads_window=False,
-        storage=job.storage,
-        job=job.name,
-        stages=[StageSpec("routes")],
-        listeners=listeners,
-    )
+    where: dict[str, Any] = {"storage": job.storage, "job": job.name, "stages": [StageSpec("routes")]}
+    operator = TriggerCheckpointOperator(task_id="trigger", reads_window=False, listeners=listeners, **where)
     return operator.execute(context(Ti(run_id=run_id)))
+
+
+def acknowledged(job: Job, failures: int = 0) -> Listener:
+    """Trigger the run r1, and let its stage acknowledge; gives who listens."""
+    listener = Listener(failures=failures)
+    trigger(job, "r1", listener)
+    job.acknowledge(job.begin("r1"))
+    return listener
 
 
 def wait(job: Job, run_id: str, *listeners: Listener) -> Any:
@@ -46,9 +50,7 @@ def waiting(job: Job) -> list[int]:
 
 
 def test_the_sensor_tells_when_it_has_completed(job: Job, said: Said) -> None:  # semantics C4
-    listener = Listener()
-    trigger(job, "r1", listener)
-    job.acknowledge(job.begin("r1"))
+    listener = acknowledged(job)
     assert wait(job, "r1", listener).is_done
     assert listener.told == [(1, "complete", 1)]
     assert waiting(job) == []
@@ -56,9 +58,7 @@ def test_the_sensor_tells_when_it_has_completed(job: Job, said: Said) -> None:  
 
 
 def test_a_failing_listener_fails_the_sensor_and_is_told_again(job: Job) -> None:  # semantics C4
-    listener = Listener(failures=1)
-    trigger(job, "r1", listener)
-    job.acknowledge(job.begin("r1"))
+    listener = acknowledged(job, failures=1)
     with raises_code("listener", match="its notice is kept"):
         wait(job, "r1", listener)
     assert job.coordinator.head().latest_id() == 1, "the checkpoint is complete"
@@ -66,23 +66,15 @@ def test_a_failing_listener_fails_the_sensor_and_is_told_again(job: Job) -> None
     assert listener.told == [(1, "complete", 1)]
 
 
-def test_the_next_trigger_tells_what_a_dead_sensor_did_not(job: Job) -> None:  # semantics C4
-    listener = Listener()
-    trigger(job, "r1", listener)
-    job.acknowledge(job.begin("r1"))
+@pytest.mark.parametrize("failures", [0, 1])
+def test_the_next_trigger_tells_what_a_dead_sensor_did_not(job: Job, failures: int, said: Said) -> None:
+    """semantics C4: and a listener that fails does not hold it up."""
+    listener = acknowledged(job, failures)
     job.coordinator.complete(1)  # and the process was killed here
-    trigger(job, "r2", listener)
-    assert listener.told == [(1, "complete", 1)]
-
-
-def test_a_listener_that_fails_does_not_hold_up_the_next_trigger(job: Job, said: Said) -> None:  # semantics C4
-    listener = Listener(failures=1)
-    trigger(job, "r1", listener)
-    job.acknowledge(job.begin("r1"))
-    job.coordinator.complete(1)
     assert trigger(job, "r2", listener)["checkpoint"] == 2
-    assert "their notices are kept" in said.text
-    assert waiting(job) == [1]
+    assert listener.told == ([] if failures else [(1, "complete", 1)])
+    assert waiting(job) == [1] * failures
+    assert ("their notices are kept" in said.text) == bool(failures)
 
 
 def test_a_failed_checkpoint_is_told_by_the_sensor(job: Job) -> None:  # semantics D4
@@ -96,31 +88,21 @@ def test_a_failed_checkpoint_is_told_by_the_sensor(job: Job) -> None:  # semanti
 
 
 def stage(of: Job, *listeners: Listener) -> SparkEpochOperator:
-    with (
-        DAG(of.name, schedule=None),
-        CheckpointedTaskGroup("epoch", reads_window=False, storage=of.storage, listeners=listeners),
-    ):
+    with epoch_group(storage=of.storage, listeners=listeners):
         return SparkEpochOperator(task_id="routes", application="a.py")
 
 
-def test_the_callback_tells_of_the_attempt_that_it_ended(job: Job, said: Said) -> None:  # semantics D4, F2
-    listener = Listener()
+@pytest.mark.parametrize("failures", [0, 1])
+def test_the_callback_tells_of_the_attempt_that_it_ended(job: Job, failures: int, said: Said) -> None:
+    """semantics D4, F2: a listener that fails in it changes nothing."""
+    listener = Listener(failures=failures)
     trigger(job, "r1", listener)
     ti = Ti(run_id="r1")
     job.begin("r1", claimant=str(ti.id))
     restore_latest_checkpoint(context(ti, task=stage(job, listener)))
-    assert listener.told == [(1, "JOB_FAILOVER_REGION", None)]
+    assert listener.told == ([] if failures else [(1, "JOB_FAILOVER_REGION", None)])
     assert "attempt 2 opened" in said.text
-
-
-def test_a_listener_that_fails_in_the_callback_changes_nothing(job: Job, said: Said) -> None:  # semantics D4
-    listener = Listener(failures=1)
-    trigger(job, "r1", listener)
-    ti = Ti(run_id="r1")
-    job.begin("r1", claimant=str(ti.id))
-    restore_latest_checkpoint(context(ti, task=stage(job, listener)))
-    assert "attempt 2 opened" in said.text
-    assert waiting(job) == [1]
+    assert waiting(job) == [1] * failures
 
 
 def test_a_restore_by_hand_tells_what_it_aborted(job: Job) -> None:  # semantics D4, R5
@@ -135,14 +117,10 @@ def test_a_restore_by_hand_tells_what_it_aborted(job: Job) -> None:  # semantics
 
 def test_the_group_hands_them_on() -> None:
     listener = Listener()
-    with (
-        DAG("flights", schedule=None) as dag,
-        CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", listeners=[listener]),
-    ):
+    with epoch_group(listeners=[listener]) as dag:
         SparkEpochOperator(task_id="a", application="a.py")
-    for task_id in ("e.trigger_checkpoint", "e.wait_for_checkpoint"):
-        task: Any = dag.get_task(task_id)
-        assert task.listeners == (listener,)
+    tasks: list[Any] = [dag.get_task(f"epoch.{task}") for task in (TRIGGER, WAIT)]
+    assert [task.listeners for task in tasks] == [(listener,)] * 2
 
 
 @pytest.mark.parametrize(

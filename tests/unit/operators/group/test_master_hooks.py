@@ -21,6 +21,7 @@ from airflow_cairn.tasks.extensions import MASTER_HOOKS
 from tests.support.airflow_fixtures import DagFile, Install, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
+from tests.support.groups import epoch_group
 from tests.support.narrowing import expect, known
 
 
@@ -51,15 +52,8 @@ class Feed(MasterHook):
 
 
 def trigger(job: Job, run_id: str, *hooks: MasterHook, **options: Any) -> dict[str, Any]:
-    operator = TriggerCheckpointOperator(
-        task_id="trigger",
-        reads_window=False,
-        storage=job.storage,
-        job=job.name,
-        stages=[StageSpec("routes")],
-        master_hooks=hooks,
-        **options,
-    )
+    where: dict[str, Any] = {"storage": job.storage, "job": job.name, "stages": [StageSpec("routes")]}
+    operator = TriggerCheckpointOperator(task_id="trigger", reads_window=False, master_hooks=hooks, **where, **options)
     return operator.execute(context(Ti(run_id=run_id)))
 
 
@@ -175,13 +169,10 @@ def test_restoring_without_a_hook_that_has_state(job: Job) -> None:  # semantics
     assert restore(job, allow_non_restored_state=True)["checkpoint"] == 1
 
 
-def test_the_group_hands_them_on(dag_file: DagFile) -> None:
-    with (
-        DAG("flights", schedule=None) as dag,
-        CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", master_hooks=[Feed()]),
-    ):
+def test_the_group_hands_them_on() -> None:
+    with epoch_group(master_hooks=[Feed()]) as dag:
         SparkEpochOperator(task_id="a", application="a.py")
-    found = expect(TriggerCheckpointOperator, dag.get_task("e.trigger_checkpoint"))
+    found = expect(TriggerCheckpointOperator, dag.get_task("epoch.trigger_checkpoint"))
     assert [hook.name for hook in found.master_hooks] == ["feed"]
 
 
@@ -203,12 +194,7 @@ def test_what_is_refused_at_parse(hooks: Any, config: Any, text: str) -> None:  
             raise AssertionError("the block is not entered")
         with pytest.raises(InvalidConfigError, match=rf"{text}.*task=`t`"):
             TriggerCheckpointOperator(
-                task_id="t",
-                reads_window=False,
-                storage="file:///x",
-                stages=[StageSpec("a")],
-                master_hooks=hooks,
-                config=config,
+                task_id="t", storage="file:///x", stages=[StageSpec("a")], master_hooks=hooks, config=config
             )
 
 

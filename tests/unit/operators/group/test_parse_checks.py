@@ -255,10 +255,8 @@ def test_pieces_without_a_group(dag_file: DagFile, operator: str, text: str) -> 
         ("storage=None", "no storage is given"),
     ],
 )
-def test_a_bad_storage_or_job_says_where_it_stands(
-    dag_file: DagFile, operator: str, settings: str, text: str
-) -> None:  # semantics W1
-    found = dag_file.error(f"with DAG('d', schedule=None):\n    {operator.format(settings)}")
+def test_a_bad_storage_or_job_says_where_it_stands(dag_file: DagFile, operator: str, settings: str, text: str) -> None:
+    found = dag_file.error(f"with DAG('d', schedule=None):\n    {operator.format(settings)}")  # semantics W1
     assert text in found
     assert ("group=`t`" if "Group" in operator else "task=`t`") in found
 

@@ -1,7 +1,7 @@
 """Stopping a job with a savepoint from a DAG (semantics P2)."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.operators import StopWithSavepointOperator
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 from tests.support.errors import raises_code
@@ -51,7 +51,7 @@ class Dag:
 
 
 @pytest.fixture
-def dag(connections: Callable[[str, str], None]) -> Iterator[Dag]:
+def dag(connections: Define) -> Iterator[Dag]:
     found = Dag()
     with ApiStandIn(found) as server:
         connections(
@@ -67,6 +67,17 @@ def target(tmp_path: Path) -> str:
 
 def operator(job: Job, target: str, **options: Any) -> StopWithSavepointOperator:
     return StopWithSavepointOperator(task_id="stop", storage=job.storage, job=job.name, target=target, **options)
+
+
+def deferred(task: StopWithSavepointOperator) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as caught:
+        task.execute(context(Ti(run_id="upgrade")))
+    return caught.value
+
+
+def woken(task: StopWithSavepointOperator) -> dict[str, Any]:
+    """Go on once its trigger has seen that asking helps."""
+    return task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
 
 
 def stop(job: Job, target: str, **options: Any) -> dict[str, Any]:
@@ -89,22 +100,20 @@ def test_an_idle_job_stops_and_its_dag_is_paused(job: Job, target: str, dag: Dag
 def test_the_run_that_is_under_way_ends_first(job: Job, target: str, dag: Dag) -> None:
     job.trigger("r1")
     task = operator(job, target)
-    with pytest.raises(TaskDeferred):
-        task.execute(context(Ti(run_id="upgrade")))
+    deferred(task)
     assert not dag.paused
     job.complete("r1")
-    found = task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
+    found = woken(task)
     assert (found["epoch"], found["stopped"], dag.paused) == ("r1", True, True)
 
 
 def test_if_it_fails_the_job_and_its_dag_go_on(job: Job, target: str, dag: Dag) -> None:
     pending = job.trigger("r1")
     task = operator(job, target)
-    with pytest.raises(TaskDeferred):
-        task.execute(context(Ti(run_id="upgrade")))
+    deferred(task)
     job.coordinator.abort(pending, Reason.JOB_FAILURE, "the DAG run has ended")
     with raises_code("savepoint_failed", match="JOB_FAILURE"):
-        task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
+        woken(task)
     assert (job.coordinator.head().stopped, dag.paused) == (None, False)
 
 
@@ -133,15 +142,14 @@ def test_the_last_run_is_made_and_told(job: Job, target: str, dag: Dag) -> None:
     task = operator(job, target, drain=True)
     run = drain_run("flights/epoch.routes/upgrade")
     for _ in range(2):  # the task was retried
-        with pytest.raises(TaskDeferred):
-            task.execute(context(Ti(run_id="upgrade")))
+        deferred(task)
     assert dag.runs == [run]
     checkpoint = job.trigger(run)
     handover = job.begin(run)
     assert handover.draining
     job.acknowledge(handover)
     job.coordinator.complete(checkpoint)
-    found = task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
+    found = woken(task)
     assert (found["epoch"], found["stopped"]) == (epoch_name(run), True)
 
 
@@ -160,12 +168,10 @@ def test_the_next_try_has_a_last_run_of_its_own(job: Job, target: str, dag: Dag)
     job.complete("r1")
     task = operator(job, target, drain=True)
     for _ in range(2):
-        with pytest.raises(TaskDeferred) as caught:
-            task.execute(context(Ti(run_id="upgrade")))
-        assert caught.value.trigger.epoch == epoch_name(dag.runs[-1])
+        assert deferred(task).trigger.epoch == epoch_name(dag.runs[-1])
         job.coordinator.abort(job.trigger(dag.runs[-1]), Reason.JOB_FAILURE, "the DAG run has ended")
         with raises_code("savepoint_failed", match="JOB_FAILURE"):
-            task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
+            woken(task)
     assert len(dag.runs) == 2
 
 
