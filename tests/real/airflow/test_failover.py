@@ -96,7 +96,7 @@ def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     scenario.check("e1", tries={"a": 1, "b": 2, "c": 1, "d": 1}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)])
 
 
-@pytest.mark.soak  # tests/unit/operators/failure/test_curable.py, and a run after a failed one in test_hands.py
+@pytest.mark.soak  # tests/unit/operators/failure/test_retry_policy.py, and a run after a failed one in test_hands.py
 @ON_CONNECT
 def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> None:
     """semantics F4, R1: a → b, b fails of what no retry cures; the next run goes on from the last checkpoint."""

@@ -1,31 +1,38 @@
-"""The way to Airflow's own API: who we are, what is sent again, and what nobody may read afterwards."""
+"""The way to Airflow's own API: who we are, what is sent, once or again, and what nobody may read afterwards."""
 
+import asyncio
 import datetime
 import ipaddress
 import json
 import ssl
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from airflow.api_fastapi.core_api.datamodels.task_instances import ClearTaskInstancesBody
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException, ErrorType
 from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from fastapi import FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
 from airflow_cairn.hooks.airflow_api import AirflowApiHook, TaskFacts
-from airflow_cairn.hooks.airflow_api_access import access_of
-from airflow_cairn.hooks.task_refs import TaskRef
+from airflow_cairn.hooks.airflow_api_access import access_of, check_airflow_api
+from airflow_cairn.hooks.task_refs import TaskRef, clear_body, failed_body
+from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
+from tests.support.airflow_fixtures import DagFile, Define
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 
-Define = Callable[[str, str], None]
 A = TaskRef("epoch.a")
 FOUND = {"id": "0001", "state": "success", "more": 1}
 
@@ -327,3 +334,164 @@ def test_no_redirect_is_followed(hook_to: Callable[..., AirflowApiHook], status:
             hook.task_facts("flights", "run", A)
         assert elsewhere.asked == [], "nobody else heard of the login or of the token"
         assert "canary" not in str(told.value)
+
+
+GROUP = """
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False,
+    storage="file:///tmp/x"{options}) as group:
+    a = SparkEpochOperator(task_id="a", application="a.py")
+    b = SparkEpochOperator(task_id="b", application="b.py")
+    a >> {edge} b
+group.serialize_for_task_group()
+"""
+
+
+class Supervisor:
+    """Answers a process as the supervisor of the dag processor does: no connection is stored in Airflow."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def send(self, msg: Any) -> ErrorResponse:
+        assert isinstance(msg, GetConnection)
+        self.asked.append(msg.conn_id)
+        return ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
+
+
+@pytest.fixture
+def dag_processor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    supervisor = Supervisor()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
+    return supervisor
+
+
+def group(edge: str = "Pipelined() >>", options: str = "") -> str:
+    return GROUP.format(edge=edge, options=options)
+
+
+def test_a_connection_that_is_not_there(dag_file: DagFile, dag_processor: Supervisor) -> None:
+    error = dag_file.error(group())
+    assert "the stages a, b form one region" in error
+    assert "airflow_api_conn_id=None to clear manually" in error
+    assert "group=`epoch` airflow_api_conn_id=`cairn_airflow_api`" in error
+    assert dag_processor.asked == ["cairn_airflow_api"]
+
+
+def test_a_connection_that_cannot_be_used(dag_file: DagFile, dag_processor: Supervisor, connections: Define) -> None:
+    connections("of_team_a", '{"conn_type": "https", "host": "airflow.example"}')
+    assert "the connection names no user" in dag_file.error(group(options=', airflow_api_conn_id="of_team_a"'))
+
+
+def test_one_that_is_there(dag_file: DagFile, dag_processor: Supervisor, connections: Define) -> None:
+    connections("cairn_airflow_api", "https://me:it@airflow.example")
+    dag_file.dag(group())
+
+
+@pytest.mark.parametrize(
+    ("edge", "options"), [("", ""), ("Pipelined() >>", ", airflow_api_conn_id=None")], ids=["blocking", "by hand"]
+)
+def test_who_does_not_need_it_is_not_looked_up(
+    dag_file: DagFile, dag_processor: Supervisor, edge: str, options: str
+) -> None:
+    dag_file.dag(group(edge, options))
+    assert dag_processor.asked == []
+
+
+def test_a_task_does_not_look(dag_file: DagFile, dag_processor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own parse would pay a request for what is known already."""
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "flights")
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_TASK_ID", "epoch.a")
+    dag_file.dag(group())
+    assert dag_processor.asked == []
+
+
+def test_who_parses_without_an_airflow_does_not_look(dag_file: DagFile) -> None:
+    """A test, or `cairn regions`."""
+    dag_file.dag(group())
+
+
+def test_the_text_names_what_to_do(dag_processor: Supervisor) -> None:
+    with pytest.raises(InvalidConfigError, match="Define it where the dag processor sees it too"):
+        check_airflow_api("nowhere", "a, b", group="epoch")
+
+
+@pytest.fixture
+def api() -> Iterator[OwnAirflowApi]:
+    loop = asyncio.new_event_loop()
+    yield OwnAirflowApi(FastAPI(), "", "token", loop)
+    loop.close()
+
+
+def test_no_answer_in_time_is_no_matter_of_a_connection(api: OwnAirflowApi) -> None:
+    request = httpx.Request("GET", "http://airflow/api/v2/dags/flights")
+    found = api._unreachable(httpx.ReadTimeout("too slow", request=request))
+    assert "has not answered its own question (ReadTimeout: too slow)" in found.message
+    assert "address" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (httpx.Response(200, json=[]), "Airflow's answer is not what was expected"),
+        (httpx.Response(422, json={"detail": "no date"}), "Airflow answers 422: no date"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_from_a_refusal(api: OwnAirflowApi, answer: httpx.Response, said: str) -> None:
+    answer.request = httpx.Request("GET", "http://airflow/api/v2/dags/flights")
+    with pytest.raises(AirflowApiError, match=said):
+        api._json(answer)
+
+
+TASKS = st.builds(TaskRef, st.text(min_size=1), st.integers(-1, 100))
+
+
+@given(st.text(min_size=1), st.lists(TASKS, min_size=1), st.text(max_size=1000))
+def test_nothing_but_these_tasks_of_this_run(run: str, tasks: list[TaskRef], note: str) -> None:
+    """Airflow itself reads the body as it is meant; each of its fields that widens is there and shut."""
+    body = ClearTaskInstancesBody.model_validate(clear_body(run, tasks, note))
+    assert body.dag_run_id == run
+    assert body.task_ids is not None
+    read = {TaskRef(each) if isinstance(each, str) else TaskRef(*each) for each in body.task_ids}
+    assert read == set(tasks)
+    widening = ("include_upstream", "include_downstream", "include_future", "include_past", "run_on_latest_version")
+    narrowing = ("dry_run", "only_failed", "only_running", "prevent_running_task")
+    assert {name: getattr(body, name) for name in (*widening, *narrowing)} == dict.fromkeys(
+        (*widening, *narrowing), False
+    )
+    assert (body.start_date, body.end_date, body.reset_dag_runs) == (None, None, True)
+    assert body.note == note
+
+
+@given(st.text(min_size=1), st.lists(TASKS, min_size=1), st.booleans())
+def test_what_has_failed_is_cleared_with_what_is_behind_it(run: str, tasks: list[TaskRef], dry_run: bool) -> None:
+    """It differs from the other body in what a person means by it, and in nothing else."""
+    body = failed_body(run, tasks, "why", dry_run=dry_run)
+    ClearTaskInstancesBody.model_validate(body)
+    meant = {"dry_run": dry_run, "only_failed": True, "include_downstream": True}
+    assert body == {**clear_body(run, tasks, "why"), **meant}
+
+
+def test_a_note_is_cut_to_what_airflow_takes() -> None:
+    body = ClearTaskInstancesBody.model_validate(clear_body("r", [TaskRef("a")], "why " * 500))
+    assert body.note == "why " * 250
+
+
+def test_every_field_that_airflow_knows_is_sent() -> None:
+    """A field that is left out takes Airflow's default, which a later version may widen."""
+    known = set(ClearTaskInstancesBody.model_fields) - {"start_date", "end_date"}
+    assert set(clear_body("r", [TaskRef("a")], "")) == known
+
+
+@pytest.mark.parametrize(
+    ("run", "tasks", "says"),
+    [
+        ("", [TaskRef("a")], "every run of the DAG"),
+        (None, [TaskRef("a")], "every run of the DAG"),
+        ("r", [], "the whole run"),
+        ("r", [TaskRef("")], "needs its id"),
+        ("r", [TaskRef("a", -2)], "an index of at least 0"),
+    ],
+)
+def test_what_would_reach_further_is_refused(run: Any, tasks: list[TaskRef], says: str) -> None:
+    with pytest.raises(InvalidConfigError, match=says):
+        clear_body(run, tasks, "")

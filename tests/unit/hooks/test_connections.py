@@ -1,7 +1,8 @@
-"""Connections: what they become for boto3 and for the driver, what is refused, and that nothing shows a secret."""
+"""Connections, the type `cairn` among them: what they become for boto3 and the driver, and that no secret shows."""
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +10,16 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.hooks import CheckpointStorageHook
+from airflow_cairn.hooks.storage import CairnConnectionHook
+from airflow_cairn.hooks.storage_connections import HEADERS, USED
+from airflow_cairn.plugin.provider_info import get_provider_info
 from airflow_cairn.storage import AzureOptions, GcsOptions, S3Options
 from airflow_cairn.storage.errors import InvalidKeyError, UnsupportedStorageError
+from tests.support.airflow_fixtures import Define
 from tests.support.errors import raises_code
+from tests.support.narrowing import known
 
 CANARY = "canary/secret+0123456789"
-Define = Callable[[str, str], None]
 
 
 def hook(connections: Define, *, storage: str = "s3://lake/cairn", **connection: Any) -> CheckpointStorageHook:
@@ -236,3 +241,63 @@ def test_bad_storages() -> None:
         CheckpointStorageHook("ftp://lake")
     with pytest.raises(InvalidKeyError, match="it has no scheme"):
         CheckpointStorageHook("lake")
+
+
+@pytest.mark.parametrize("conn_type", ["cairn", "generic", "aws"])
+def test_a_job_may_name_it(connections: Define, conn_type: str) -> None:
+    extra = {"storage": "s3://lake/cairn", "region_name": "eu-west-1", "endpoint_url": "http://e"}
+    connections("lake", json.dumps({"conn_type": conn_type, "login": "id", "password": CANARY, "extra": extra}))
+    found = CheckpointStorageHook("s3://lake/cairn", "lake").options
+    assert found == S3Options(endpoint_url="http://e", region="eu-west-1", access_key="id", secret_key=CANARY)
+
+
+def test_the_button_probes(connections: Define, tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/lake"
+    connections("lake", json.dumps({"conn_type": "cairn", "extra": {"storage": uri}}))
+    assert CairnConnectionHook("lake").test_connection() == (
+        True,
+        f"{uri} (local files) passes the probe: its conditional writes hold",
+    )
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [], "it leaves nothing behind"
+
+
+def test_the_button_says_what_is_wrong(connections: Define, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for extra, wrong in (
+        ({}, "names no storage to be tested: fill in Storage"),
+        ({"storage": "abfss://lake"}, "abfss"),
+        ({"storage": f"file://{tmp_path}/file/lake"}, "file"),
+        ({"storage": "s3://lake/cairn", "role_arn": "arn:x"}, "the extra role_arn would make boto3 another identity"),
+    ):
+        connections("lake", json.dumps({"conn_type": "cairn", "login": "i", "password": CANARY, "extra": extra}))
+        passed, text = CairnConnectionHook("lake").test_connection()
+        assert not passed
+        assert wrong in text
+        assert CANARY not in text
+
+
+def test_airflow_shows_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers_manager import ProvidersManager
+
+    manager = ProvidersManager()
+    manager.initialize_providers_hooks()
+    hook = known(manager.hooks["cairn"])
+    assert (hook.hook_class_name, hook.connection_id_attribute_name) == (
+        "airflow_cairn.hooks.storage.CairnConnectionHook",
+        "cairn_conn_id",
+    )
+    manager.initialize_providers_hooks()
+    widgets = {name for name in manager.connection_form_widgets if name.startswith("extra__cairn__")}
+    assert widgets == {
+        f"extra__cairn__{name}" for name in ("storage", "region_name", "endpoint_url", "aws_session_token", *HEADERS)
+    }
+    assert manager.connection_form_widgets["extra__cairn__aws_session_token"].is_sensitive
+    assert manager.field_behaviours["cairn"]["relabeling"] == {
+        "login": "Access key id",
+        "password": "Secret access key",
+    }
+
+
+def test_every_field_is_read() -> None:
+    [connection] = get_provider_info()["connection-types"]
+    assert set(connection["conn-fields"]) <= USED

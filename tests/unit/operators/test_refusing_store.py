@@ -23,7 +23,7 @@ from airflow_cairn.spark.handover import conf
 from airflow_cairn.storage import ForbiddenError, S3Options, open_store
 from airflow_cairn.storage.network.waiting import LONGEST_S
 from scripts.harness.s3_server import S3Server
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.s3_proxy import Action, Request, Rule, S3Proxy, answer
 
@@ -78,7 +78,7 @@ def lake(
     s3_server: S3Server,
     s3_bucket: str,
     s3_options: S3Options,
-    connections: Callable[[str, str], None],
+    connections: Define,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[LakeJob]:
     with S3Proxy(s3_server.endpoint_url) as proxy:

@@ -188,9 +188,9 @@ def test_a_store_that_refuses_for_a_moment_is_asked_anew(job: Job, said: Said) -
     assert "with the credentials of boto3's own chain. It said: the store refused [key=`head.json`]" in said.text
 
 
-def test_a_store_that_goes_on_refusing_ends_the_wait(
-    job: Job, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics W3
+def test_a_store_that_goes_on_refusing_ends_the_wait(job: Job, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """semantics W3"""
+
     def refuse(*_given: object, **_options: object) -> object:
         raise ForbiddenError("the store refused", key="head.json")
 

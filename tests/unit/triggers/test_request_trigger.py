@@ -96,10 +96,8 @@ def complete(job: Job) -> None:
     ],
     ids=["completed", "aborted", "dropped from the line", "declined from now on"],
 )
-def test_it_wakes_the_task_once_asking_helps(
-    job: Job, said: Said, then: Callable[[Job], object]
-) -> None:  # semantics T2
-    job.trigger("r1")
+def test_it_wakes_the_task_once_asking_helps(job: Job, said: Said, then: Callable[[Job], object]) -> None:
+    job.trigger("r1")  # semantics T2
     found = payload(waiting(job), said, lambda: then(job))
     assert found == {"status": "ask", "detail": "the request would be answered otherwise now", "kind": None}
     assert "This run is at place 1 of the queue (ALREADY_QUEUED)" in said.text
@@ -277,10 +275,8 @@ def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     assert said.text.count("The storage cannot be reached, asking again in ") == 3
 
 
-def test_it_looks_every_recheck_interval_at_least(
-    job: Job, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics T2
-    """And says truly when it asks again."""
+def test_it_looks_every_recheck_interval_at_least(job: Job, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """semantics T2: and says truly when it asks again."""
     job.trigger("r1")
     trigger = waiting(job, poll_interval=2.0, recheck_interval=timedelta(seconds=15))
     trigger._coordinator = Failing(job.coordinator)

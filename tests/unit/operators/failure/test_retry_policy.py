@@ -1,8 +1,13 @@
-"""What Airflow is told about a failed try of a stage whose job has a restart strategy (semantics F4)."""
+"""What Airflow is told about a failed try: by a restart strategy, by what no retry cures, by a lost server (F4, V4)."""
 
+import ast
+import importlib
+import pickle
+import pkgutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,20 +23,38 @@ from airflow_cairn.checkpoint import (
     NoRestart,
     RegionalCheckpoints,
 )
+from airflow_cairn.checkpoint.answers import Failed, FailedOver
 from airflow_cairn.checkpoint.config import RestartStrategy
-from airflow_cairn.checkpoint.errors import CallbackError, InvalidConfigError, InvalidStateError, NoSavepointError
-from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.errors import (
+    CallbackError,
+    CheckpointFailedError,
+    InvalidConfigError,
+    InvalidStateError,
+    NoSavepointError,
+    RefusedError,
+)
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.cli.output import explained
 from airflow_cairn.hooks.task_refs import came_back, is_asked_for
 from airflow_cairn.operators import (
     CheckpointRetryPolicy,
+    DisposeSavepointOperator,
+    RestoreLatestCheckpointOperator,
+    SavepointOperator,
     SparkEpochOperator,
     StageSpec,
+    StopWithSavepointOperator,
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
+from airflow_cairn.operators.failure.callbacks import report
+from airflow_cairn.operators.failure.retry_policy import FAIL_FAST
+from airflow_cairn.operators.savepoint.operators import failed
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.storage import clock
 from airflow_cairn.storage.errors import (
+    CairnError,
     DocumentError,
     ForbiddenError,
     InvalidKeyError,
@@ -40,6 +63,7 @@ from airflow_cairn.storage.errors import (
 )
 from tests.support.airflow_fixtures import DagFile
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.documented import DOCS
 from tests.support.narrowing import expect, known
 
 RUN = "scheduled__2001-01-01T00:00:00+00:00"
@@ -203,10 +227,8 @@ def test_a_try_that_a_person_asked_for_before_the_end_fails_too(job: Job) -> Non
     assert job.coordinator.head().pending == ()
 
 
-def test_a_try_after_the_end_fails_at_once_and_one_by_hand_goes_on(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics F4
-    monkeypatch.setenv("PATH", str(job.folder))
+def test_a_try_after_the_end_fails_at_once_and_one_by_hand_goes_on(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(job.folder))  # semantics F4
     strict(job, NoRestart())
     fail(job)
     operator = stage(job, retries=3)
@@ -241,10 +263,8 @@ with DAG("flights"):
         ("NoRestart()", "retries=2", 2),
     ],
 )
-def test_airflows_retries_are_no_tighter_bound(
-    dag_file: DagFile, strategy: str, options: str, retries: int
-) -> None:  # semantics F4
-    task = dag_file.dag(_GROUP.format(strategy=strategy, options=options)).get_task("epoch.routes")
+def test_airflows_retries_are_no_tighter_bound(dag_file: DagFile, strategy: str, options: str, retries: int) -> None:
+    task = dag_file.dag(_GROUP.format(strategy=strategy, options=options)).get_task("epoch.routes")  # semantics F4
     assert isinstance(task.retry_policy, CheckpointRetryPolicy)
     assert task.retries == retries
 
@@ -292,3 +312,94 @@ def test_a_trigger_that_no_retry_cures_fails_at_once(error: Exception, action: R
     )
     assert task.retry_policy is not None
     assert task.retry_policy.evaluate(error, 1, 3).action is action
+
+
+ROOMS = (
+    *("storage", "checkpoint", "spark", "tasks", "operators", "hooks"),
+    *("sensors", "triggers", "launchers", "cli", "plugin"),
+)
+
+
+def errors(of: type[CairnError] = CairnError) -> Iterator[type[CairnError]]:
+    for child in of.__subclasses__():
+        if child.__module__.startswith("airflow_cairn."):
+            yield child
+        yield from errors(child)
+
+
+def test_the_table_says_of_each_error_whether_a_retry_may_cure_it() -> None:  # semantics F4
+    for room in ROOMS:
+        package = importlib.import_module(f"airflow_cairn.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    rows = [(each.name, each.code, each.kind, each.retry_cures) for each in explained.errors()]
+    assert len(rows) == len({code for _, code, _, _ in rows}), "each code stands once"
+    known = {each.__name__: each for each in errors()}
+    made = [each("x") for each in known.values()] + [known[name]("x", code=code) for name, code in set(codes(known))]
+    assert set(rows) == {(type(each).__name__, each.code, each.kind.value, each.retry_cures) for each in made}
+
+
+def codes(known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Give each class and code that the product makes an error of."""
+    for room in ROOMS:
+        for path in sorted((Path(DOCS).parent / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in known:
+                    told = (each.value for each in node.keywords if each.arg == "code")
+                    constants = (each for value in told for each in ast.walk(value) if isinstance(each, ast.Constant))
+                    yield from ((name, each.value) for each in constants if isinstance(each.value, str) and each.value)
+
+
+def test_a_code_outlives_a_process_and_names_the_error_in_stored_texts() -> None:  # semantics F4
+    error = pickle.loads(pickle.dumps(CheckpointFailedError("x", code="savepoint_impossible", job="flights")))
+    assert (error.code, error.name, error.retry_cures) == ("savepoint_impossible", "SavepointImpossibleError", False)
+    assert (str(error), CheckpointFailedError("x").retry_cures) == ("x [job=`flights`]", True)
+
+
+@pytest.mark.parametrize(
+    ("error", "action"),
+    [
+        (NoSavepointError("there is none"), RetryAction.FAIL),
+        (RefusedError("no asset has been updated", code="source_refused"), RetryAction.FAIL),
+        (RefusedError("still needed", code="savepoint_refused"), RetryAction.FAIL),
+        (UnavailableError("later"), RetryAction.DEFAULT),
+        (RuntimeError("of somebody else"), RetryAction.DEFAULT),
+    ],
+)
+def test_what_no_retry_cures_is_not_retried(error: Exception, action: RetryAction) -> None:  # semantics F4
+    assert FAIL_FAST.evaluate(error, 1, 3).action is action
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        (SavepointOperator, {"job": "flights", "target": "s3://kept/x"}),
+        (StopWithSavepointOperator, {"job": "flights", "target": "s3://kept/x"}),
+        (DisposeSavepointOperator, {"savepoint": "s3://kept/x"}),
+        (RestoreLatestCheckpointOperator, {"job": "flights"}),
+    ],
+)
+def test_the_tasks_have_that_policy(operator: Any, arguments: dict[str, Any]) -> None:  # semantics F4
+    task = operator(task_id="t", storage="s3://lake/cairn", **arguments)
+    assert task.retry_policy is FAIL_FAST
+
+
+def test_a_savepoint_of_a_damaged_checkpoint_is_not_tried_again() -> None:  # semantics F4, P1
+    entry = SavepointEntry(3, "r", "s3://kept/x", "savepoint-f-0", 1, 2, "e", Status.FAILED, reason=Reason.IO_EXCEPTION)
+    assert not failed(entry, "flights").retry_cures
+
+
+ONE = CheckpointConfig(restart_strategy=FixedDelayRestart(1, timedelta(seconds=1)))
+
+
+@pytest.mark.parametrize(("second", "expected"), [("s1", FailedOver), ("s2", Failed), ("", Failed)])
+def test_a_report_names_the_server_that_is_gone(job: Job, second: str, expected: type) -> None:  # semantics F4, V4
+    job.trigger("e1", config=ONE)
+    answers = []
+    for server in ("s1", second):
+        ti = Ti(run_id="e1", max_tries=9)
+        job.begin("e1", claimant=str(ti.id))
+        error = StageFailedError("stage routes failed: it is gone", **({"server": server} if server else {}))
+        answers.append(report(context(ti, exception=error), "routes", job.coordinator))
+    assert isinstance(answers[0], FailedOver)
+    assert isinstance(answers[1], expected)

@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import AirflowApiError
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.graph.run_tasks import where_of
+from airflow_cairn.operators.graph.topology import where_of
 from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked, OneRun, airflow_api, connect

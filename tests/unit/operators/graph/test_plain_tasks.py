@@ -13,8 +13,8 @@ from airflow.sdk import DAG, BaseOperator, TaskGroup, task
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.graph.run_tasks import where_of
 from airflow_cairn.operators.graph.stages import UncoveredSparkWarning
+from airflow_cairn.operators.graph.topology import where_of
 from tests.support.airflow_fixtures import Define
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import Answer, Asked, airflow_api

@@ -7,7 +7,7 @@ domain are real. Real clusters are in tests/real/airflow/test_yarn.py and tests/
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -32,7 +32,7 @@ from airflow_cairn.spark import cluster_probe
 from airflow_cairn.spark.programs.run import output_folder
 from airflow_cairn.storage import open_store
 from airflow_cairn.tasks.health.facts import ClusterFacts, NoAnswer, Silence
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.cluster_stand_in import NAMESPACE, ApiException, ClusterStandIn, install_spark_submit
 from tests.support.errors import raises_code
@@ -71,16 +71,48 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+class JobsCluster(ClusterStandIn):
+    """A cluster, a job whose stage submits there, and what Airflow keeps of the stage's task.
+
+    Its drivers acknowledge when they are looked at for the second time.
+    """
+
+    def __init__(self, mode: str, job: Job) -> None:
+        super().__init__(mode, lambda _driver, conf, looks: "RUNNING" if looks == 0 else acknowledge(job, conf))
+        self.job = job
+        self.state = TaskState()
+
+    def finish_at_once(self) -> None:
+        """Let the drivers acknowledge when they are looked at for the first time."""
+        self.act = lambda _driver, conf, _looks: acknowledge(self.job, conf)
+
+    def stage(self, kind: type[SparkEpochOperator] = SparkEpochOperator, **options: Any) -> SparkEpochOperator:
+        where = {"task_id": "routes", "application": "routes.py", "storage": self.job.storage, "job": self.job.name}
+        return kind(**{**where, "conn_id": "cluster", "retries": 2, **self.options(), **options})
+
+    def at(self, ti: Ti | None = None) -> Any:
+        """Give the context of a try; the first one's by default."""
+        return context(ti or Ti(run_id=RUN), task_state_store=self.state)
+
+    def outlived(self, state: TaskState | None = None, **options: Any) -> Ti:
+        """A try submits, and its worker is killed; gives the try."""
+        self.job.trigger(RUN)
+        ti = Ti(run_id=RUN)
+        with pytest.raises(Killed):
+            self.stage(DiesWatching, **options).execute(
+                context(ti, task_state_store=self.state if state is None else state)
+            )
+        return ti
+
+    def retry(self, **options: Any) -> dict[str, Any]:
+        return known(self.stage(**options).execute(self.at(Ti(run_id=RUN, try_number=2))))
+
+
 @pytest.fixture
 def cluster(
-    mode: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[[str, str], None]
-) -> Iterator[ClusterStandIn]:
-    """A cluster whose drivers acknowledge when they are looked at for the second time."""
-
-    def act(driver: str, conf: dict[str, str], looks: int) -> str:
-        return "RUNNING" if looks == 0 else acknowledge(job, conf)
-
-    with ClusterStandIn(mode, act) as cluster:
+    mode: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Define
+) -> Iterator[JobsCluster]:
+    with JobsCluster(mode, job) as cluster:
         install_spark_submit(tmp_path / "bin", mode, cluster.url)
         monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
         for module in (hooks_of_provider, operators_of_provider):
@@ -95,39 +127,12 @@ def acknowledge(job: Job, conf: dict[str, str]) -> str:
     return "DONE"
 
 
-def stage(
-    job: Job, cluster: ClusterStandIn, kind: type[SparkEpochOperator] = SparkEpochOperator, **options: Any
-) -> SparkEpochOperator:
-    settings = {"task_id": "routes", "application": "routes.py", "storage": job.storage, "job": job.name}
-    return kind(**{**settings, "conn_id": "cluster", "retries": 2, **cluster.options(), **options})
-
-
-def outlived(job: Job, cluster: ClusterStandIn, state: TaskState, **options: Any) -> Ti:
-    """A try submits, and its worker is killed; gives the try."""
-    job.trigger(RUN)
-    ti = Ti(run_id=RUN)
-    with pytest.raises(Killed):
-        stage(job, cluster, DiesWatching, **options).execute(context(ti, task_state_store=state))
-    return ti
-
-
-def retry(job: Job, cluster: ClusterStandIn, state: TaskState, **options: Any) -> dict[str, Any]:
-    ti = Ti(run_id=RUN, try_number=2)
-    return known(stage(job, cluster, **options).execute(context(ti, task_state_store=state)))
-
-
-def finish_at_once(job: Job, cluster: ClusterStandIn) -> None:
-    """Let the drivers acknowledge when they are looked at for the first time."""
-    cluster.act = lambda _driver, conf, _looks: acknowledge(job, conf)
-
-
-def test_a_retry_waits_for_the_driver_that_lives(job: Job, cluster: ClusterStandIn, said: Said) -> None:
+def test_a_retry_waits_for_the_driver_that_lives(job: Job, cluster: JobsCluster, said: Said) -> None:
     """semantics F5: the worker was killed, the dag processor says so, and the same attempt goes on."""
-    state = TaskState()
-    ti = outlived(job, cluster, state)
-    restore_latest_checkpoint(context(ti, task=stage(job, cluster)))
+    ti = cluster.outlived()
+    restore_latest_checkpoint(context(ti, task=cluster.stage()))
     assert "its driver may have outlived it" in said.text
-    assert retry(job, cluster, state)["attempt"] == 1
+    assert cluster.retry()["attempt"] == 1
     (driver,) = cluster.states
     assert cluster.events == [f"submit {driver}"]
     # The only checkpoint, completed by the stage that acknowledged last.
@@ -136,9 +141,9 @@ def test_a_retry_waits_for_the_driver_that_lives(job: Job, cluster: ClusterStand
 
 
 @pytest.mark.parametrize("state_now", ["DONE", "FAILED"])
-def test_the_doctor_asks_the_cluster_as_the_stage_starts(job: Job, cluster: ClusterStandIn, state_now: str) -> None:
+def test_the_doctor_asks_the_cluster_as_the_stage_starts(job: Job, cluster: JobsCluster, state_now: str) -> None:
     """The driver answers through the storage, of which nothing stays; no Python runs in a standalone cluster's mode."""
-    asked = stage(job, cluster, conf={"spark.author": "1"}, py_files="own.py", post_submit_commands=["exit 1"])
+    asked = cluster.stage(conf={"spark.author": "1"}, py_files="own.py", post_submit_commands=["exit 1"])
     with DAG("asked") as dag:
         dag.add_task(asked)
 
@@ -170,18 +175,17 @@ def test_the_doctor_asks_the_cluster_as_the_stage_starts(job: Job, cluster: Clus
 
 
 @pytest.mark.parametrize("state_now", ["FAILED", "KILLED", None])
-def test_a_driver_that_is_gone_is_a_failover(job: Job, cluster: ClusterStandIn, state_now: str | None) -> None:
+def test_a_driver_that_is_gone_is_a_failover(job: Job, cluster: JobsCluster, state_now: str | None) -> None:
     """semantics F2: it failed, somebody killed it, or the cluster knows nothing of it any more."""
-    state = TaskState()
-    outlived(job, cluster, state)
+    cluster.outlived()
     (driver,) = cluster.states
     if state_now is None:
         del cluster.states[driver]
         cluster.states["another"] = "DONE"
     else:
         cluster.states[driver] = state_now
-    finish_at_once(job, cluster)
-    assert retry(job, cluster, state)["attempt"] == 2
+    cluster.finish_at_once()
+    assert cluster.retry()["attempt"] == 2
     assert cluster.submitted == 2
     ended = known(job.coordinator.head().ended_by_id(1))
     assert f"{driver} is gone (" in ended.detail
@@ -195,24 +199,22 @@ def wrote(job: Job, conf: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_retry_acknowledges_for_a_program(job: Job, cluster: ClusterStandIn, ended: bool) -> None:
+def test_a_retry_acknowledges_for_a_program(job: Job, cluster: JobsCluster, ended: bool) -> None:
     """decision 0058: the worker was killed while the driver ran, or after its end and before the acknowledgement."""
-    state, places = TaskState(), {"application_args": ["--out", Output()]}
-    outlived(job, cluster, state, **places)
+    places: dict[str, Any] = {"application_args": ["--out", Output()]}
+    cluster.outlived(**places)
     cluster.act = lambda _driver, conf, looks: "RUNNING" if looks == 0 else wrote(job, conf)
     if ended:
         (driver,) = cluster.states
         cluster.states[driver] = wrote(job, cluster.confs[driver])
-    assert retry(job, cluster, state, **places)["attempt"] == 1
+    assert cluster.retry(**places)["attempt"] == 1
     assert cluster.submitted == 1
     assert [entry.id for entry in job.coordinator.head().completed] == [1]
 
 
 @pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)  # other clusters say that they do not know a driver
 @pytest.mark.parametrize("places", [{"application_args": [Output()]}, {}], ids=["program", "block"])
-def test_a_stage_whose_pod_vanished_has_not_ended_well(
-    job: Job, cluster: ClusterStandIn, places: dict[str, Any]
-) -> None:
+def test_a_stage_whose_pod_vanished_has_not_ended_well(job: Job, cluster: JobsCluster, places: dict[str, Any]) -> None:
     """The provider takes a pod that is gone for one that has succeeded; what it wrote may be half of it."""
 
     def vanish(_driver: str, conf: dict[str, str], _looks: int) -> str:
@@ -223,32 +225,29 @@ def test_a_stage_whose_pod_vanished_has_not_ended_well(
     cluster.act = vanish
     job.trigger(RUN)
     with pytest.raises(StageFailedError, match="its driver's pod was deleted before its end was seen"):
-        stage(job, cluster, **places).execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+        cluster.stage(**places).execute(cluster.at())
     assert not job.coordinator.head().completed
 
 
-def test_the_driver_of_another_attempt_is_ended_first(
-    job: Job, cluster: ClusterStandIn, tmp_path: Path
-) -> None:  # semantics F3
-    note, state = tmp_path / "afterwards", TaskState()
-    ti = outlived(job, cluster, state)
+def test_the_driver_of_another_attempt_is_ended_first(job: Job, cluster: JobsCluster, tmp_path: Path) -> None:
+    note = tmp_path / "afterwards"  # semantics F3
+    ti = cluster.outlived()
     job.coordinator.fail(RUN_NAME, "routes", str(ti.id), "its region failed")
     old = next(iter(cluster.states))
     cluster.act = lambda driver, conf, _looks: "RUNNING" if driver == old else acknowledge(job, conf)
     afterwards = [f"sh -c 'echo done >> {note}'"]
-    assert retry(job, cluster, state, post_submit_commands=afterwards)["attempt"] == 2
+    assert cluster.retry(post_submit_commands=afterwards)["attempt"] == 2
     _, new = cluster.states
     assert cluster.events == [f"submit {old}", f"kill {old}", f"submit {new}"]
     assert note.read_text() == "done\n"  # after the new one alone
 
 
 def test_a_driver_that_cannot_be_ended_holds_nothing_up(
-    job: Job, cluster: ClusterStandIn, said: Said, monkeypatch: pytest.MonkeyPatch
+    job: Job, cluster: JobsCluster, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = TaskState()
-    ti = outlived(job, cluster, state)
+    ti = cluster.outlived()
     job.coordinator.fail(RUN_NAME, "routes", str(ti.id), "its region failed")
-    finish_at_once(job, cluster)
+    cluster.finish_at_once()
     cluster.down = True
     up = SparkEpochOperator.submit_job
 
@@ -257,43 +256,41 @@ def test_a_driver_that_cannot_be_ended_holds_nothing_up(
         return up(self, context)
 
     monkeypatch.setattr(SparkEpochOperator, "submit_job", submit_when_up_again)
-    assert retry(job, cluster, state)["attempt"] == 2
+    assert cluster.retry()["attempt"] == 2
     assert cluster.submitted == 2
     assert "of an earlier attempt could not be ended" in said.text
 
 
-def test_a_cluster_that_does_not_answer_decides_nothing(job: Job, cluster: ClusterStandIn) -> None:
-    state = TaskState()
-    outlived(job, cluster, state)
+def test_a_cluster_that_does_not_answer_decides_nothing(cluster: JobsCluster) -> None:
+    cluster.outlived()
     cluster.down = True
     with raises_code("driver_unknown", match="500") as failed:
-        retry(job, cluster, state)
+        cluster.retry()
     assert failed.value.fields["driver"] in [*cluster.states, *(f"{NAMESPACE}:{pod}" for pod in cluster.states)]
     cluster.down = False
-    assert retry(job, cluster, state)["attempt"] == 1
+    assert cluster.retry()["attempt"] == 1
     assert cluster.submitted == 1
 
 
 @pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
 def test_a_connection_that_cannot_be_read_decides_nothing(
-    job: Job, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+    cluster: JobsCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The provider swallows the error, and would submit to YARN in client mode."""
 
     def refuse(*_: object) -> None:
         raise AirflowException("the API server does not answer")
 
-    state = TaskState()
-    outlived(job, cluster, state)
+    cluster.outlived()
     with monkeypatch.context() as patch:
         patch.setattr(hooks_of_provider.SparkSubmitHook, "get_connection", refuse)
         with raises_code("driver_unknown", match="connection cluster cannot be read"):
-            retry(job, cluster, state)
-    assert retry(job, cluster, state)["attempt"] == 1
+            cluster.retry()
+    assert cluster.retry()["attempt"] == 1
     assert cluster.submitted == 1
 
 
-def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: ClusterStandIn) -> None:
+def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: JobsCluster) -> None:
     """Nobody could find it again: it would use the cluster in vain."""
 
     class Refuses(TaskState):
@@ -301,26 +298,25 @@ def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: ClusterStandI
             raise ConnectionError("the API server does not answer")
 
     job.trigger(RUN)
-    operator = stage(job, cluster)
+    operator = cluster.stage()
     with pytest.raises(ConnectionError):
         operator.execute(context(Ti(run_id=RUN), task_state_store=Refuses()))
     (driver,) = cluster.states
     assert cluster.events == [f"submit {driver}", f"kill {driver}"]
-    finish_at_once(job, cluster)
-    assert retry(job, cluster, TaskState())["attempt"] == 2
+    cluster.finish_at_once()
+    assert cluster.retry()["attempt"] == 2
 
 
-def test_a_worker_that_is_killed_before_it_noted_its_driver(job: Job, cluster: ClusterStandIn) -> None:
+def test_a_worker_that_is_killed_before_it_noted_its_driver(cluster: JobsCluster) -> None:
     """Nobody knows the driver, so it is a failover, and its acknowledgement counts not. Kubernetes has its label."""
 
     class Forgets(TaskState):
         def set(self, key: str, value: Any) -> None:
             raise Killed
 
-    state = TaskState()
-    outlived(job, cluster, Forgets())
+    cluster.outlived(Forgets())
     attempts = 1 if cluster.mode == "kubernetes" else 2
-    assert retry(job, cluster, state)["attempt"] == attempts
+    assert cluster.retry()["attempt"] == attempts
     assert cluster.submitted == attempts
 
 
@@ -331,19 +327,18 @@ ONLY_KUBERNETES = pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
 @pytest.mark.parametrize(
     ("noted", "cut"), [("its driver", True), ("that of an execution before", True), ("", True), ("", False)]
 )
-def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: ClusterStandIn, noted: str, cut: bool) -> None:
+def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: JobsCluster, noted: str, cut: bool) -> None:
     """Between the pod and its ConfigMap; a driver that was noted had its submission's end seen, and waits for room."""
 
     class Forgets(TaskState):
         def set(self, key: str, value: Any) -> None:
             raise Killed
 
-    state = TaskState()
     its = noted == "its driver"
-    outlived(job, cluster, state if its else Forgets())
+    cluster.outlived(None if its else Forgets())
     (driver,) = cluster.states
     if noted and not its:
-        state.set(LAST_DRIVER, {"token": "before", "driver": f"{NAMESPACE}:before"})
+        cluster.state.set(LAST_DRIVER, {"token": "before", "driver": f"{NAMESPACE}:before"})
     cluster.waits, cluster.cut = "", cut
 
     def act(each: str, conf: dict[str, str], looks: int) -> str:
@@ -354,7 +349,7 @@ def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: Cluster
 
     cluster.act = act
     goes_on = its or not cut
-    assert retry(job, cluster, state)["attempt"] == (1 if goes_on else 2)
+    assert cluster.retry()["attempt"] == (1 if goes_on else 2)
     assert cluster.events[1:2] == ([] if goes_on else [f"kill {driver}"])
     if not goes_on:
         assert known(job.coordinator.head().ended_by_id(1)).detail.endswith(
@@ -378,7 +373,7 @@ def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: Cluster
 )
 def test_an_image_that_does_not_come(
     job: Job,
-    cluster: ClusterStandIn,
+    cluster: JobsCluster,
     monkeypatch: pytest.MonkeyPatch,
     lasts: int,
     lacks: str | None,
@@ -399,71 +394,68 @@ def test_an_image_that_does_not_come(
         return acknowledge(job, conf)
 
     cluster.act = act
-    ti, task = Ti(run_id=RUN), stage(job, cluster)
+    ti, task = Ti(run_id=RUN), cluster.stage()
     if says == "driver_unknown":
         with raises_code(says, match="refused. Before that this try failed: .*driver pod .* did not start: ImagePull"):
-            task.execute(context(ti, task_state_store=TaskState()))
+            task.execute(cluster.at(ti))
     elif says:
         with pytest.raises(StageFailedError, match=says):
-            task.execute(context(ti, task_state_store=TaskState()))
+            task.execute(cluster.at(ti))
         assert 600 <= now[0] < lasts
     else:
-        task.execute(context(ti, task_state_store=TaskState()))
+        task.execute(cluster.at(ti))
     assert [event.split()[0] for event in cluster.events] == ["submit", *(["kill"] if "did not" in says else [])]
 
 
 @ONLY_KUBERNETES
 def test_a_pod_whose_name_was_not_printed_and_that_cannot_be_deleted(
-    job: Job, cluster: ClusterStandIn, said: Said
+    job: Job, cluster: JobsCluster, said: Said
 ) -> None:
     """It is found by its label, its log is the driver's container's, and its end is as good as it was."""
     job.trigger(RUN)
     cluster.sidecar, cluster.refuses_delete = "sidecar", True
-    finish_at_once(job, cluster)
-    task = stage(job, cluster, conf={"spark.test.quiet": "true"})
-    task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+    cluster.finish_at_once()
+    task = cluster.stage(conf={"spark.test.quiet": "true"})
+    task.execute(cluster.at())
     assert "could not be deleted: ConnectionError: refused" in said.text
     assert "could not be read" not in said.text
 
 
 @ONLY_KUBERNETES
 @pytest.mark.parametrize("says", ["", r"stage routes failed.*exit code: 1"])
-def test_a_sidecar_outlives_the_driver(job: Job, cluster: ClusterStandIn, says: str) -> None:
+def test_a_sidecar_outlives_the_driver(job: Job, cluster: JobsCluster, says: str) -> None:
     """The driver's own container tells its end, and its pod is deleted with the sidecar."""
     job.trigger(RUN)
     cluster.sidecar, cluster.outlives = "sidecar", True
     cluster.act = lambda _driver, conf, looks: "RUNNING" if looks == 0 else "FAILED" if says else acknowledge(job, conf)
-    task = stage(job, cluster)
+    task = cluster.stage()
     with pytest.raises(StageFailedError, match=says) if says else nullcontext():
-        task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+        task.execute(cluster.at())
     assert not cluster.outlives
 
 
 @ONLY_KUBERNETES
-def test_a_submission_fails_while_the_cluster_does_not_answer(job: Job, cluster: ClusterStandIn) -> None:
+def test_a_submission_fails_while_the_cluster_does_not_answer(job: Job, cluster: JobsCluster) -> None:
     job.trigger(RUN)
     cluster.down = True
     with raises_code("driver_unknown", match=r"\(500\). Before that this try failed: .*no such master"):
-        stage(job, cluster, conf={"spark.test.fails": "true"}).execute(
-            context(Ti(run_id=RUN), task_state_store=TaskState())
-        )
+        cluster.stage(conf={"spark.test.fails": "true"}).execute(cluster.at())
 
 
 @ONLY_KUBERNETES
-def test_a_driver_that_is_ended_in_another_namespace(job: Job, cluster: ClusterStandIn) -> None:
+def test_a_driver_that_is_ended_in_another_namespace(cluster: JobsCluster) -> None:
     """The connection's was changed since: the others are searched in the new one."""
-    state = TaskState()
-    ti = outlived(job, cluster, state)
-    moved = stage(job, cluster, conf={"spark.kubernetes.namespace": "moved"})
-    drivers = SubmittedDrivers(moved, context(ti, task_state_store=state))
-    drivers.cancel(state[LAST_DRIVER]["driver"])
+    ti = cluster.outlived()
+    moved = cluster.stage(conf={"spark.kubernetes.namespace": "moved"})
+    drivers = SubmittedDrivers(moved, cluster.at(ti))
+    drivers.cancel(cluster.state[LAST_DRIVER]["driver"])
     assert drivers.find(["another"]) == {}
     assert cluster.searched == ["moved"]
     assert len(cluster.events) == 2
 
 
 @ONLY_KUBERNETES
-def test_a_task_is_ended_before_its_submission_has_said_which_driver(job: Job, cluster: ClusterStandIn) -> None:
+def test_a_task_is_ended_before_its_submission_has_said_which_driver(job: Job, cluster: JobsCluster) -> None:
     class DiesReading(SparkEpochOperator):
         def submit_job(self, context: Any) -> str | None:
             super().submit_job(context)
@@ -471,35 +463,33 @@ def test_a_task_is_ended_before_its_submission_has_said_which_driver(job: Job, c
             raise Killed
 
     job.trigger(RUN)
-    task = stage(job, cluster, DiesReading)
+    task = cluster.stage(DiesReading)
     with pytest.raises(Killed):
-        task.execute(context(Ti(run_id=RUN), task_state_store=TaskState()))
+        task.execute(cluster.at())
     task.on_kill()
     (driver,) = cluster.states
     assert cluster.events == [f"submit {driver}", f"kill {driver}"]
 
 
-def test_a_driver_that_fails_while_the_retry_waits_for_it(job: Job, cluster: ClusterStandIn) -> None:
-    state = TaskState()
-    outlived(job, cluster, state)
+def test_a_driver_that_fails_while_the_retry_waits_for_it(cluster: JobsCluster) -> None:
+    cluster.outlived()
     cluster.act = lambda _driver, _conf, looks: "RUNNING" if looks == 0 else "FAILED"
     ti = Ti(run_id=RUN, try_number=2, max_tries=2)
-    operator = stage(job, cluster)
+    operator = cluster.stage()
     with pytest.raises(StageFailedError, match="stage routes failed") as failed:
-        operator.execute(context(ti, task_state_store=state))
+        operator.execute(cluster.at(ti))
     restore_latest_checkpoint(context(ti, task=operator, exception=failed.value))
-    finish_at_once(job, cluster)
-    assert retry(job, cluster, state)["attempt"] == 2
+    cluster.finish_at_once()
+    assert cluster.retry()["attempt"] == 2
     assert cluster.submitted == 2
 
 
-def test_the_end_of_a_task_ends_the_driver_that_it_waits_for(job: Job, cluster: ClusterStandIn) -> None:
-    state = TaskState()
-    outlived(job, cluster, state)
+def test_the_end_of_a_task_ends_the_driver_that_it_waits_for(cluster: JobsCluster) -> None:
+    cluster.outlived()
     cluster.act = lambda *_: "RUNNING"
-    operator = stage(job, cluster, DiesWatching)
+    operator = cluster.stage(DiesWatching)
     with pytest.raises(Killed):
-        operator.execute(context(Ti(run_id=RUN, try_number=2), task_state_store=state))
+        operator.execute(cluster.at(Ti(run_id=RUN, try_number=2)))
     operator.on_kill()
     (driver,) = cluster.states
     assert cluster.events == [f"submit {driver}", f"kill {driver}"]
@@ -514,19 +504,18 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes_pods, "system_time", lambda: float(next(now)))
 
 
-def lose_sight(job: Job, cluster: ClusterStandIn, state: TaskState, try_number: int, **options: Any) -> None:
+def lose_sight(cluster: JobsCluster, try_number: int, **options: Any) -> None:
     """A try cannot watch its driver any more; Airflow calls back with what it raised."""
-    ti, operator = Ti(run_id=RUN, try_number=try_number, **{"max_tries": 2, **options}), stage(job, cluster)
+    ti, operator = Ti(run_id=RUN, try_number=try_number, **{"max_tries": 2, **options}), cluster.stage()
     with raises_code("driver_unknown") as failed:
-        operator.execute(context(ti, task_state_store=state))
+        operator.execute(cluster.at(ti))
     restore_latest_checkpoint(context(ti, task=operator, exception=failed.value))
 
 
 @pytest.mark.usefixtures("_no_waiting")
-def test_a_cluster_that_stops_answering_while_a_task_watches(job: Job, cluster: ClusterStandIn) -> None:
+def test_a_cluster_that_stops_answering_while_a_task_watches(job: Job, cluster: JobsCluster) -> None:
     """semantics F2: first for the try that submitted, then for the one that waits; the driver works on meanwhile."""
     job.trigger(RUN)
-    state = TaskState()
 
     def act(_driver: str, conf: dict[str, str], looks: int) -> str:
         cluster.down = looks in (0, 2)
@@ -534,66 +523,63 @@ def test_a_cluster_that_stops_answering_while_a_task_watches(job: Job, cluster: 
 
     cluster.act = act
     for try_number in (1, 2):
-        lose_sight(job, cluster, state, try_number)
+        lose_sight(cluster, try_number)
         assert job.coordinator.head().history == ()
         cluster.down = False
-    assert retry(job, cluster, state)["attempt"] == 1
+    assert cluster.retry()["attempt"] == 1
     assert len(cluster.events) == cluster.submitted == 1
 
 
 @pytest.mark.parametrize("mode", ["standalone", "kubernetes"], indirect=True)
 @pytest.mark.usefixtures("_no_waiting")
-def test_a_driver_whose_state_is_unknown_for_a_while(job: Job, cluster: ClusterStandIn) -> None:  # semantics F2
+def test_a_driver_whose_state_is_unknown_for_a_while(job: Job, cluster: JobsCluster) -> None:  # semantics F2
     """A master that recovers, or a pod's node that cannot be reached."""
     job.trigger(RUN)
-    state = TaskState()
     cluster.act = lambda *_: "UNKNOWN"
-    lose_sight(job, cluster, state, 1)
+    lose_sight(cluster, 1)
     (driver,) = cluster.states
     cluster.states[driver] = "RUNNING"
     cluster.act = lambda _driver, conf, looks: "RUNNING" if looks == 1 else acknowledge(job, conf)
-    assert retry(job, cluster, state)["attempt"] == 1
+    assert cluster.retry()["attempt"] == 1
     assert len(cluster.events) == cluster.submitted == 1
 
 
 @pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
 @pytest.mark.usefixtures("_no_waiting")
-def test_nobody_asks_again_after_the_last_try(job: Job, cluster: ClusterStandIn) -> None:  # semantics F5
+def test_nobody_asks_again_after_the_last_try(job: Job, cluster: JobsCluster) -> None:  # semantics F5
     job.trigger(RUN)
     cluster.act = lambda *_: "UNKNOWN"
-    lose_sight(job, cluster, TaskState(), 1, max_tries=0)
+    lose_sight(cluster, 1, max_tries=0)
     ended = known(job.coordinator.head().ended_by_id(1))
     assert "lost sight of its driver" in ended.detail
 
 
 @pytest.mark.parametrize("mode", ["standalone"], indirect=True)
-def test_a_driver_that_is_slow_to_die_is_of_its_own_attempt_alone(job: Job, cluster: ClusterStandIn) -> None:
+def test_a_driver_that_is_slow_to_die_is_of_its_own_attempt_alone(job: Job, cluster: JobsCluster) -> None:
     """Two workers are killed: the first once its driver runs, the second before it submits anything."""
 
     class DiesSubmitting(SparkEpochOperator):
         def submit_job(self, context: Any) -> str | None:
             raise Killed
 
-    state = TaskState()
-    ti = outlived(job, cluster, state)
+    ti = cluster.outlived()
     job.coordinator.fail(RUN_NAME, "routes", str(ti.id), "its region failed")
     (old,) = cluster.states
     cluster.act = lambda driver, conf, _looks: "RUNNING" if driver == old else acknowledge(job, conf)
     with pytest.raises(Killed):
-        stage(job, cluster, DiesSubmitting).execute(context(Ti(run_id=RUN, try_number=2), task_state_store=state))
+        cluster.stage(DiesSubmitting).execute(cluster.at(Ti(run_id=RUN, try_number=2)))
     cluster.states[old] = "RUNNING"
-    assert retry(job, cluster, state)["attempt"] == 3
+    assert cluster.retry()["attempt"] == 3
     assert cluster.submitted == 2
 
 
 @pytest.mark.parametrize("mode", ["standalone"], indirect=True)
-def test_a_given_up_worker_does_not_end_an_adopted_driver(job: Job, cluster: ClusterStandIn) -> None:  # semantics F5
+def test_a_given_up_worker_does_not_end_an_adopted_driver(job: Job, cluster: JobsCluster) -> None:  # semantics F5
     """It was cut off and not dead: its next heartbeat is refused, and Airflow ends it with on_kill."""
     job.trigger(RUN)
-    state = TaskState()
-    first = stage(job, cluster, DiesWatching)
+    first = cluster.stage(DiesWatching)
     with pytest.raises(Killed):
-        first.execute(context(Ti(run_id=RUN), task_state_store=state))
+        first.execute(cluster.at())
 
     def give_up_the_first(driver: str, conf: dict[str, str], looks: int) -> str:
         if looks == 0:
@@ -602,31 +588,29 @@ def test_a_given_up_worker_does_not_end_an_adopted_driver(job: Job, cluster: Clu
         return acknowledge(job, conf)
 
     cluster.act = give_up_the_first
-    assert retry(job, cluster, state)["attempt"] == 1
+    assert cluster.retry()["attempt"] == 1
     assert [event.split()[0] for event in cluster.events] == ["submit"]
 
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
-def test_without_durable_a_retry_is_a_failover(job: Job, cluster: ClusterStandIn, first: bool) -> None:
-    state = TaskState()
-    outlived(job, cluster, state, durable=first)
-    finish_at_once(job, cluster)
-    assert retry(job, cluster, state, durable=False)["attempt"] == 2
+def test_without_durable_a_retry_is_a_failover(cluster: JobsCluster, first: bool) -> None:
+    cluster.outlived(durable=first)
+    cluster.finish_at_once()
+    assert cluster.retry(durable=False)["attempt"] == 2
     assert cluster.submitted == 2
 
 
 @pytest.mark.parametrize("mode", ["standalone", "kubernetes"], indirect=True)
-def test_a_driver_whose_name_somebody_removed(job: Job, cluster: ClusterStandIn) -> None:
-    state = TaskState()
-    outlived(job, cluster, state)
+def test_a_driver_whose_name_somebody_removed(job: Job, cluster: JobsCluster) -> None:
+    cluster.outlived()
     ti = Ti(run_id=RUN, try_number=2)
     job.coordinator.begin(RUN_NAME, "routes", str(ti.id), drivers=Cluster())
-    state.clear()
+    cluster.state.clear()
     says = "was removed[.]"
     if cluster.mode == "kubernetes":
         cluster.states.clear()
         says = "was removed; and no pod has its label"
     with pytest.raises(StageFailedError, match=says):
-        stage(job, cluster).execute(context(ti, task_state_store=state))
+        cluster.stage().execute(cluster.at(ti))
     assert cluster.submitted == 1

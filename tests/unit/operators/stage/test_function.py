@@ -21,7 +21,7 @@ from airflow_cairn.operators.stage.function import (
     spark_epoch_task,
 )
 from airflow_cairn.plugin.provider_info import get_provider_info
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.connect_stand_in import connect_server
 
@@ -299,9 +299,7 @@ def test_a_function_mapped_over_what_a_task_returns_is_refused_at_parse(job: Job
         instances_of(mapped)
 
 
-def test_it_runs_as_a_client_of_a_server(
-    job: Job, connections: Callable[[str, str], None], said: Said
-) -> None:  # semantics V2
+def test_it_runs_as_a_client_of_a_server(job: Job, connections: Define, said: Said) -> None:  # semantics V2
     with connect_server() as server, DAG("flights"):
         connections("warm", json.dumps({"conn_type": "spark_connect", "host": "localhost", "port": server.port}))
         made = decorate(storage=job.storage, conn_id="warm")("2001-01-01", airports=["A", "B"])

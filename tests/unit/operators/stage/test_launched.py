@@ -35,7 +35,7 @@ from airflow_cairn.storage.clock import system_time
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from airflow_cairn.tasks.reports.links import SparkLink
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.dataproc_stand_in import SERVICES
 from tests.support.errors import raises_code
@@ -71,7 +71,7 @@ def dies(*_: object, **_more: object) -> None:
 
 @pytest.fixture(params=list(SERVICES))
 def service(
-    request: pytest.FixtureRequest, job: Job, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, job: Job, connections: Define, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ServiceStandIn]:
     """A service whose drivers acknowledge when they are looked at for the sixth time."""
     monkeypatch.setattr(launched, "LOOK_S", 0)
@@ -632,7 +632,7 @@ def test_a_job_of_databricks_that_is_no_stage(
 
 
 def test_one_job_on_several_launchers(
-    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+    job: Job, submitted: Submitted, connections: Define, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A jar, a batch of Livy, a SparkApplication and a SQL file; a driver fails, and its stage alone runs again."""
     monkeypatch.setattr(launched, "LOOK_S", 0)

@@ -5,7 +5,7 @@ PySpark's client, the epoch, the store and the domain are real.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,7 +26,7 @@ from airflow_cairn.operators import Output, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.remote.submission import session_id
 from airflow_cairn.spark.remote.tls_end import TlsEnd
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
 from tests.support.narrowing import expect
@@ -53,14 +53,14 @@ with Epoch.current() as epoch:
 
 
 @pytest.fixture
-def server(connections: Callable[[str, str], None]) -> Iterator[ConnectStandIn]:
+def server(connections: Define) -> Iterator[ConnectStandIn]:
     """A server that asks for a token, and the connection to it."""
     with connect_server(token=TOKEN) as it:
         connect_to(connections, it)
         yield it
 
 
-def connect_to(connections: Callable[[str, str], None], server: ConnectStandIn, **more: Any) -> None:
+def connect_to(connections: Define, server: ConnectStandIn, **more: Any) -> None:
     told = {"conn_type": "spark_connect", "host": "localhost", "port": server.port, "password": TOKEN}
     connections("warm", json.dumps({**told, **more}))
 
@@ -122,9 +122,8 @@ def test_a_program_without_a_block(job: Job, server: ConnectStandIn, tmp_path: P
     assert [each.id for each in job.coordinator.head().completed] == [2]
 
 
-def test_the_session_of_the_try_before_is_closed_first(
-    job: Job, server: ConnectStandIn, application: str
-) -> None:  # semantics V2
+def test_the_session_of_the_try_before_is_closed_first(job: Job, server: ConnectStandIn, application: str) -> None:
+    """semantics V2"""
     job.trigger(RUN)
     dead = session_id(job.begin(RUN, claimant="a worker that has died").token)
     stage(job, application).execute(context(Ti(run_id=RUN, try_number=2)))
@@ -154,7 +153,7 @@ def test_a_proxy_with_tls_is_in_front_of_a_server_of_the_operators(
     job: Job,
     server: ConnectStandIn,
     application: str,
-    connections: Callable[[str, str], None],
+    connections: Define,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -224,7 +223,7 @@ def test_a_task_whose_time_is_over_ends_its_client(
     ids=["a wrong token fails at once", "another Spark fails at once", "a server that is gone is tried again"],
 )
 def test_servers_that_do_not_serve(
-    job: Job, server: ConnectStandIn, application: str, connections: Callable[[str, str], None],
+    job: Job, server: ConnectStandIn, application: str, connections: Define,
     where: dict[str, Any], version: str | None, error: type[Exception], why: str,
 ) -> None:  # fmt: skip  # semantics F4
     connect_to(connections, server, **where)

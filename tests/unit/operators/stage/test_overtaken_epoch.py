@@ -1,8 +1,7 @@
 """Tasks of an epoch that another run has overtaken: they come back by themselves and clear what is due (C2, S1, T2)."""
 
 import asyncio
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,13 +17,12 @@ from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.operators.stage.overtaken_epoch import reschedule_if_overtaken
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.triggers import CheckpointTrigger
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.api_stand_in import ApiStandIn, OneRun
+from tests.support.api_stand_in import ApiStandIn, OneRun, airflow_api, connect
 from tests.support.narrowing import expect, known
 from tests.support.world.parties import Ids
 
-Define = Callable[[str, str], None]
 OTHER, RUN = "manual__other", "manual__mine"
 STAGES = (StageSpec("a"), StageSpec("b", ("a",)))
 TWO = CheckpointConfig(max_concurrent_checkpoints=2, tolerable_failed_checkpoints=1)
@@ -79,13 +77,8 @@ def overtaken(job: Job) -> Overtaken:
 
 @pytest.fixture
 def api(overtaken: Overtaken, connections: Define) -> Iterator[ApiStandIn]:
-    with ApiStandIn(overtaken.airflow) as stand_in:
-        connect(connections, stand_in)
+    with airflow_api(overtaken.airflow, connections) as stand_in:
         yield stand_in
-
-
-def connect(connections: Define, api: ApiStandIn) -> None:
-    connections("cairn_airflow_api", json.dumps({"conn_type": "http", "host": api.url, "password": "ready-made-7431"}))
 
 
 def test_a_stage_that_comes_next_clears_what_is_before_it(overtaken: Overtaken, api: ApiStandIn) -> None:
@@ -196,8 +189,7 @@ def test_what_only_the_trigger_can_open(job: Job, connections: Define, state: st
     hooked(job, OTHER)
     found.other_completes()
     found.airflow.states["epoch.a"] = state
-    with ApiStandIn(found.airflow) as stand_in:
-        connect(connections, stand_in)
+    with airflow_api(found.airflow, connections):
         if state == "failed":
             with pytest.raises(AirflowFailException, match="and it has failed: see its log"):
                 found.b.execute(context(found.tries["b"]))

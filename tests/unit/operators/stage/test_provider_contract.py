@@ -19,13 +19,14 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_cairn.hooks.submitted_drivers import is_tracked
+from tests.support.airflow_fixtures import Define
 from tests.support.narrowing import expect
 
 Connect = Callable[..., SparkSubmitHook]
 
 
 @pytest.fixture
-def provider(connections: Callable[[str, str], None]) -> Connect:
+def provider(connections: Define) -> Connect:
     """Make the provider's hook on a master of the test's choice."""
 
     def make(master: str = "local[1]", mode: str = "client", **options: Any) -> SparkSubmitHook:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -20,13 +20,12 @@ from typing import Any
 
 import psutil
 import pytest
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint.documents.server_record import ANYWHERE, KEY, ServersDocument, ServerState
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.hooks.spark_connect import Ended
-from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn.operators import ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.execution.transport import Heard, hear
 from airflow_cairn.spark.remote.register import ServerRegister
@@ -39,10 +38,11 @@ from airflow_cairn.tasks.job_settings import JobSettings
 from airflow_cairn.tasks.shared_server import SharedServer, hear_of
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.connect_stand_in import connect_server
 from tests.support.errors import raises_code
+from tests.support.groups import epoch_group
 from tests.support.shut_down import shut_down
 
 pytestmark = pytest.mark.large
@@ -77,7 +77,30 @@ class Servers:
 
     notes: Path
     job: Job
-    found: dict[str, Any] = field(default_factory=dict)
+    application: str
+
+    def stage(
+        self, session: ConnectSession | None = None, group_conn_id: str | None = None, **options: Any
+    ) -> SparkEpochOperator:
+        """Make a stage of a group with a session."""
+        of = {"storage": self.job.storage, "job": self.job.name, "session": session or ConnectSession()}
+        with epoch_group(**of, conn_id=group_conn_id):
+            return SparkEpochOperator(**{"task_id": "routes", "application": self.application, **options})
+
+    def run(self, run_id: str, **options: Any) -> None:
+        """Trigger an epoch, and run its stage."""
+        self.job.trigger(run_id)
+        self.stage(**options).execute(context(Ti(run_id=run_id)))
+
+    def first(self, **options: Any) -> str:
+        """Run the first epoch; gives the nonce of the server that it has started."""
+        self.run("e1", **options)
+        [nonce] = self.nonces()
+        return nonce
+
+    def completed(self) -> list[int]:
+        """Give the checkpoints; a try that has failed would have used up a number."""
+        return [each.id for each in self.job.coordinator.head().completed]
 
     def started(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
@@ -113,9 +136,7 @@ def _has_ended(pid: int) -> bool:
 
 
 @pytest.fixture
-def servers(
-    job: Job, tmp_path: Path, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Servers]:
+def servers(job: Job, tmp_path: Path, connections: Define, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     """A `spark-submit` that is the stand-in, the connections, and the end of what was started."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -130,47 +151,19 @@ def servers(
     monkeypatch.setenv("CAIRN_TEST_NOTE", str(notes))
     connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     connections("cairn_session", json.dumps({"conn_type": "generic", "password": SECRET}))
-    it = Servers(notes, job)
+    application = tmp_path / "routes.py"
+    application.write_text(APPLICATION)
+    it = Servers(notes, job, str(application))
     yield it
     for each in it.started():
         with suppress(ProcessLookupError):
             os.kill(each["pid"], signal.SIGKILL)
 
 
-@pytest.fixture
-def application(tmp_path: Path) -> str:
-    """A file that opens its epoch and writes no DataFrame."""
-    file = tmp_path / "routes.py"
-    file.write_text(APPLICATION)
-    return str(file)
-
-
-def stage(of: Job, application: str, session: ConnectSession | None = None, **options: Any) -> SparkEpochOperator:
-    group_options = {name: options.pop(name) for name in ("group_conn_id",) if name in options}
-    with DAG("flights"):
-        group = CheckpointedTaskGroup(
-            "epoch",
-            storage=of.storage,
-            job=of.name,
-            reads_window=False,
-            session=session or ConnectSession(),
-            conn_id=group_options.get("group_conn_id"),
-        )
-        with group:
-            return SparkEpochOperator(**{"task_id": "routes", "application": application, **options})
-
-
-def run(of: Job, application: str, run_id: str, **options: Any) -> None:
-    of.trigger(run_id)
-    stage(of, application, **options).execute(context(Ti(run_id=run_id)))
-
-
-def test_the_first_stage_starts_a_server_and_the_next_epoch_uses_it(
-    job: Job, servers: Servers, application: str, said: Said
-) -> None:  # semantics V1
-    run(job, application, "e1")
-    run(job, application, "e2", session=ConnectSession(local_state_mb=0))
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2]
+def test_the_first_stage_starts_a_server_and_the_next_epoch_uses_it(job: Job, servers: Servers, said: Said) -> None:
+    servers.run("e1")  # semantics V1
+    servers.run("e2", session=ConnectSession(local_state_mb=0))
+    assert servers.completed() == [1, 2]
     [started] = servers.started()
     assert started["task"]["local_state"] is True
     assert f"COPIES e1 {started['folder']}/local-state {2**30}" in said.text  # semantics V3
@@ -186,13 +179,13 @@ def test_the_first_stage_starts_a_server_and_the_next_epoch_uses_it(
 
 
 def test_the_token_is_in_the_environment_and_nowhere_else(
-    job: Job, servers: Servers, application: str, said: Said, monkeypatch: pytest.MonkeyPatch
+    job: Job, servers: Servers, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V4
     for name in ("AIRFLOW_CONN_LAKE", "AIRFLOW_VAR_KEY", "AIRFLOW__CORE__FERNET_KEY"):
         monkeypatch.setenv(name, "a secret of Airflow")
     monkeypatch.setenv("AIRFLOW_HOME", "/opt/airflow")
     conf = {"spark.driver.memory": "2g", "spark.pyspark.python": "/opt/python"}
-    run(job, application, "e1", session=ConnectSession(conf=conf))
+    servers.run("e1", session=ConnectSession(conf=conf))
     [started] = servers.started()
     assert started["environ"]["PYSPARK_PYTHON"] == "/opt/python", "a Connect server does not look at its conf for it"
     assert "a secret of Airflow" not in started["environ"].values(), "Airflow's own variables are not the server's"
@@ -214,25 +207,22 @@ def test_the_token_is_in_the_environment_and_nowhere_else(
     assert "spark.connect.grpc.binding.address=127.0.0.1" in pairs
 
 
-def test_a_killed_server_is_replaced_before_the_application_begins(
-    job: Job, servers: Servers, application: str, said: Said
-) -> None:  # semantics V1
-    run(job, application, "e1")
-    [first] = servers.nonces()
+def test_a_killed_server_is_replaced_before_the_application_begins(servers: Servers, said: Said) -> None:
+    """semantics V1"""
+    first = servers.first()
     servers.kill()
-    run(job, application, "e2")
+    servers.run("e2")
     [second] = servers.nonces()
     assert second != first
     assert f"The Spark server {first} is gone" in said.text
     assert not Path(servers.started()[0]["folder"]).exists()
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+    assert servers.completed() == [1, 2], "no try has failed"
 
 
 def test_a_stage_waits_for_the_server_that_another_one_starts(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+    job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V1
-    run(job, application, "e1")
-    [nonce] = servers.nonces()
+    nonce = servers.first()
     files = job.coordinator.files
     register = ServerRegister(files, system_runtime())
     written, port = None, 0
@@ -245,7 +235,7 @@ def test_a_stage_waits_for_the_server_that_another_one_starts(
         "airflow_cairn.tasks.shared_server.log.info",
         lambda text, *values: register.come_up(nonce, port) if "waiting for it" in text else None,
     )
-    run(job, application, "e2")
+    servers.run("e2")
     assert servers.nonces() == [nonce]
     assert len(servers.started()) == 1
 
@@ -258,12 +248,12 @@ def on_all_machines() -> ConnectSession:
 
 
 def test_stages_of_all_machines_share_a_server_that_listens_by_tls(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+    job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V1, V4
     for run_id in ("e1", "e2"):
         monkeypatch.setattr("airflow_cairn.tasks.shared_server.this_machine", lambda run_id=run_id: f"of-{run_id}")
-        run(job, application, run_id, session=on_all_machines())
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2]
+        servers.run(run_id, session=on_all_machines())
+    assert servers.completed() == [1, 2]
     [started] = servers.started()
     record, _ = job.coordinator.files.read(ServersDocument, KEY)
     assert [(each.machine, each.host) for each in record.servers] == [(ANYWHERE, "127.0.0.1")]
@@ -272,7 +262,7 @@ def test_stages_of_all_machines_share_a_server_that_listens_by_tls(
 
 
 def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+    job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register = ServerRegister(job.coordinator.files, system_runtime())
     register.claim(None, ANYWHERE, "elsewhere")
@@ -280,16 +270,14 @@ def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: Heard.SILENCE)
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.SILENCE_MS", 0)
     with raises_code("server_unreachable", match=r"does not reach it.*hostname_callable.*bind_address.*example:1`"):
-        run(job, application, "e1", session=on_all_machines())
+        servers.run("e1", session=on_all_machines())
     assert servers.started() == []
 
 
-def test_an_unreachable_own_server_is_not_started_again(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics V1
-    monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: Heard.NOTHING)
+def test_an_unreachable_own_server_is_not_started_again(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear_of", lambda _: Heard.NOTHING)  # semantics V1
     with raises_code("server_unreachable", match="this machine does not reach it"):
-        run(job, application, "e1", session=on_all_machines())
+        servers.run("e1", session=on_all_machines())
     [started] = servers.started()
     assert servers.said(started["pid"])["why"] == "another server has replaced it", "it ends by itself"
 
@@ -343,18 +331,15 @@ def another_users_program(port: int) -> Iterator[Callable[[], bytes]]:
         yield sent
 
 
-def test_a_stranger_at_a_dead_servers_port_gets_nothing(
-    job: Job, servers: Servers, application: str, said: Said
-) -> None:  # semantics V4
-    run(job, application, "e1")
-    [first] = servers.nonces()
+def test_a_stranger_at_a_dead_servers_port_gets_nothing(servers: Servers, said: Said) -> None:  # semantics V4
+    first = servers.first()
     servers.kill()
     with connect_server(address=f"127.0.0.1:{servers.port()}") as other:
-        run(job, application, "e2")
+        servers.run("e2")
     assert other.shown == []
     assert servers.nonces() != [first]
     assert f"The Spark server {first} is gone: {Heard.STRANGER}" in said.text
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+    assert servers.completed() == [1, 2], "no try has failed"
 
 
 def hear_for_a_moment(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
@@ -370,30 +355,28 @@ def hear_for_a_moment(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
 
 
 def test_a_program_that_is_silent_at_a_dead_servers_port_gets_nothing(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+    job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V4
-    run(job, application, "e1")
-    [first] = servers.nonces()
+    first = servers.first()
     servers.kill()
     hear_for_a_moment(monkeypatch, servers.port())
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
     with another_users_program(servers.port()) as sent:
-        run(job, application, "e2")
+        servers.run("e2")
         told = sent()
     assert told, "it was asked for its certificate"
     for secret in (SECRET, server_token(SECRET, job.storage, job.name, first), "Bearer"):
         assert secret.encode() not in told
     assert f"The Spark server {first} is gone: {Heard.SILENCE}" in said.text
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+    assert servers.completed() == [1, 2], "no try has failed"
 
 
 @pytest.mark.soak  # to a stage it is as silent as the program above
 @pytest.mark.parametrize("asked", [0, 1], ids=["before the stage looks", "before the application"])
 def test_a_stopped_server_is_replaced_after_its_lease(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said, asked: int
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, said: Said, asked: int
 ) -> None:  # semantics V1, V4
-    run(job, application, "e1")
-    [first] = servers.nonces()
+    first = servers.first()
     heard = iter([Heard.SERVER] * asked)
 
     def stops(server: ConnectServer) -> Heard:
@@ -408,37 +391,36 @@ def test_a_stopped_server_is_replaced_after_its_lease(
         os.kill(servers.pid(), signal.SIGSTOP)
     hear_for_a_moment(monkeypatch, servers.port())
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
-    run(job, application, "e2")
+    servers.run("e2")
     assert servers.nonces() != [first]
     assert asked or f"The Spark server {first} does not answer: waiting until its lease ends" in said.text
     assert f"The Spark server {first} is gone: {Heard.SILENCE}" in said.text
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+    assert servers.completed() == [1, 2], "no try has failed"
 
 
 def test_a_failure_because_of_the_server_names_it(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V4
     """It lives, and its Spark never answers: the stage asks it again, and one incident counts for all stages."""
-    run(job, application, "e1")
-    [nonce] = servers.nonces()
+    nonce = servers.first()
     unusable = Ended(NOT_RUN, Problem("the host answers, but Spark does not", incurable=False, of_server=True))
     monkeypatch.setattr("airflow_cairn.hooks.spark_connect.ConnectClient.run", lambda _: unusable)
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.SharedServer.why_lost", lambda *_, **__: None)
     with pytest.raises(StageFailedError, match="Spark does not") as failed:
-        run(job, application, "e2")
+        servers.run("e2")
     assert failed.value.fields["server"] == nonce
     assert said.text.count(f"The Spark server {nonce} is tried again") == 2
 
 
 def test_a_dead_starter_with_a_fast_clock_holds_up_no_stage(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+    job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1
     ahead = Runtime(lambda: system_runtime().now_ms() + 86_400_000, system_runtime().new_token)
     ServerRegister(job.coordinator.files, ahead).claim(None, this_machine(), "ahead")
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.LEASE_MS", 1)
-    run(job, application, "e1")
+    servers.run("e1")
     assert "ahead" not in servers.nonces()
-    assert [each.id for each in job.coordinator.head().completed] == [1]
+    assert servers.completed() == [1]
 
 
 @pytest.mark.parametrize(
@@ -471,30 +453,26 @@ def test_a_server_that_could_not_be_used_is_gone_once_its_lease_is_over(
     assert shared(job).why_lost("s1", server, waits=True) is lost
 
 
-def test_a_secret_that_was_changed_brings_another_server(
-    job: Job, servers: Servers, application: str, connections: Callable[[str, str], None], said: Said
-) -> None:  # semantics V4
-    run(job, application, "e1")
-    [first] = servers.nonces()
+def test_a_secret_that_was_changed_brings_another_server(servers: Servers, connections: Define, said: Said) -> None:
+    """semantics V4"""
+    first = servers.first()
     connections("cairn_session", json.dumps({"conn_type": "generic", "password": SECRET[::-1]}))
-    run(job, application, "e2")
+    servers.run("e2")
     assert servers.nonces() != [first]
     assert servers.said(servers.started()[0]["pid"])["why"] == "another server has replaced it"
     assert f"The Spark server {first} is gone: {Heard.STRANGER}" in said.text
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+    assert servers.completed() == [1, 2], "no try has failed"
 
 
-def test_a_failure_names_the_servers_end_and_not_its_own(
-    job: Job, servers: Servers, application: str, tmp_path: Path
-) -> None:  # semantics F4, V4
-    run(job, application, "e1")
-    [nonce] = servers.nonces()
+def test_a_failure_names_the_servers_end_and_not_its_own(job: Job, servers: Servers, tmp_path: Path) -> None:
+    """semantics F4, V4"""
+    nonce = servers.first()
     with pytest.raises(StageFailedError, match="this stage alone") as own:
-        run(job, application, "e2", application_args=["fail"])
+        servers.run("e2", application_args=["fail"])
     assert "server" not in own.value.fields
     pid = tmp_path / "pid"
     pid.write_text(str(servers.pid()))
-    again = stage(job, application, retries=1, application_args=["lose the server", str(pid)])
+    again = servers.stage(retries=1, application_args=["lose the server", str(pid)])
     with pytest.raises(StageFailedError, match="the server is gone") as lost:
         again.execute(context(Ti(run_id="e2", try_number=2)))
     assert lost.value.fields["server"] == nonce
@@ -503,28 +481,24 @@ def test_a_failure_names_the_servers_end_and_not_its_own(
     assert sorted(said, key=str) == sorted([None, nonce], key=str), "the declines say so too"
 
 
-def test_each_epoch_has_a_server_that_ends_with_it(job: Job, servers: Servers, application: str) -> None:
+def test_each_epoch_has_a_server_that_ends_with_it(servers: Servers) -> None:
     for run_id in ("e1", "e2"):  # semantics V1
-        run(job, application, run_id, session=ConnectSession(per="epoch"))
+        servers.run(run_id, session=ConnectSession(per="epoch"))
         assert servers.said(servers.pid())["why"] == "its epoch has ended"
     assert len(servers.started()) == 2
 
 
-def test_a_server_that_does_not_start_says_why_and_holds_nobody_up(
-    job: Job, servers: Servers, application: str
-) -> None:
+def test_a_server_that_does_not_start_says_why_and_holds_nobody_up(servers: Servers) -> None:
     with raises_code("server_start", match=r"ended with status 3 .*\n.*there is no such master"):
-        run(job, application, "e1", session=ConnectSession(conf={"spark.test.do": "fail"}))
+        servers.run("e1", session=ConnectSession(conf={"spark.test.do": "fail"}))
     assert servers.nonces() == []
     assert not Path(servers.started()[0]["folder"]).exists()
 
 
 @pytest.mark.parametrize("mode", [pytest.param("client", marks=pytest.mark.soak), "cluster"])
 def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
-    job: Job,
     servers: Servers,
-    application: str,
-    connections: Callable[[str, str], None],
+    connections: Define,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
 ) -> None:  # semantics V1
@@ -533,14 +507,14 @@ def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
     session = on_all_machines()
     object.__setattr__(session, "conf", {"spark.test.do": "break"})
     with raises_code("server_start", match=r"(?s)ended with status 1 before .*there is no such plugin"):
-        run(job, application, "e1", session=session, group_conn_id="other")
+        servers.run("e1", session=session, group_conn_id="other")
     [started] = servers.started()
     assert servers.nonces() == [], "the stage has taken its entry away"
     assert not Path(started["folder"]).exists()
 
 
 def test_a_replaced_servers_nonce_is_not_used_again(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+    job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1
     register = ServerRegister(job.coordinator.files, system_runtime())
     replaced: list[str] = []
@@ -553,24 +527,23 @@ def test_a_replaced_servers_nonce_is_not_used_again(
             register.drop("other")
 
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.log.info", meanwhile)
-    run(job, application, "e1")
-    [nonce] = servers.nonces()
+    nonce = servers.first()
     assert nonce not in [*replaced, "other"]
-    assert [each.id for each in job.coordinator.head().completed] == [1]
+    assert servers.completed() == [1]
 
 
-def test_a_stage_with_a_connection_of_its_own_goes_there(job: Job, servers: Servers, application: str) -> None:
-    operator = stage(job, application, conn_id="elsewhere", driver_memory="1g")
+def test_a_stage_with_a_connection_of_its_own_goes_there(servers: Servers) -> None:
+    operator = servers.stage(conn_id="elsewhere", driver_memory="1g")
     assert operator.session is None
     assert operator._conn_id == "elsewhere"
 
 
 def test_without_a_secret_the_stage_names_the_command_that_makes_one(
-    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_CAIRN_SESSION")
     with pytest.raises(AirflowFailException, match=r"airflow connections add cairn_session.*a retry does not help"):
-        run(job, application, "e1")
+        servers.run("e1")
     assert servers.started() == []
 
 
@@ -583,16 +556,14 @@ def test_without_a_secret_the_stage_names_the_command_that_makes_one(
     ],
 )
 def test_a_connection_that_starts_no_server_is_refused(
-    job: Job,
     servers: Servers,
-    application: str,
-    connections: Callable[[str, str], None],
+    connections: Define,
     connection: dict[str, Any],
     words: str,
 ) -> None:
     connections("other", json.dumps(connection))
     with pytest.raises(AirflowFailException, match=f"{words}.*a retry does not help"):
-        run(job, application, "e1", group_conn_id="other")
+        servers.run("e1", group_conn_id="other")
     assert servers.started() == []
     assert servers.nonces() == []
 
@@ -600,16 +571,15 @@ def test_a_connection_that_starts_no_server_is_refused(
 def test_on_a_cluster_the_submission_ends_once_the_server_is_up(
     job: Job,
     servers: Servers,
-    application: str,
-    connections: Callable[[str, str], None],
+    connections: Define,
     monkeypatch: pytest.MonkeyPatch,
     said: Said,
 ) -> None:  # semantics V1, V4
     monkeypatch.setattr("airflow_cairn.spark.remote.server.ANY_ADDRESS", "127.0.0.1")
     connections("other", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}))
     for run_id in ("e1", "e2"):
-        run(job, application, run_id, session=on_all_machines(), group_conn_id="other")
-    assert [each.id for each in job.coordinator.head().completed] == [1, 2]
+        servers.run(run_id, session=on_all_machines(), group_conn_id="other")
+    assert servers.completed() == [1, 2]
     [started] = servers.started()
     assert started["task"]["folder"] is None, "the one on this machine is none of the server's"
     [submission] = [int(found) for found in re.findall(r"Starting a Spark server .* process (\d+)", said.text)]
@@ -631,9 +601,9 @@ def test_on_a_cluster_the_submission_ends_once_the_server_is_up(
         ({"spark.my.password": "hunter2hunter2"}, {}, r"conf spark\.my\.password holds a secret"),
     ],
 )
-def test_what_no_server_takes_is_refused(job: Job, application: str, conf: Any, options: Any, why: str) -> None:
+def test_what_no_server_takes_is_refused(servers: Servers, conf: Any, options: Any, why: str) -> None:
     with pytest.raises(InvalidConfigError, match=why):
-        stage(job, application, ConnectSession(conf=conf), **options)
+        servers.stage(ConnectSession(conf=conf), **options)
 
 
 def test_a_server_idles_no_longer_than_it_is_told() -> None:

@@ -31,7 +31,7 @@ from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.plugin.cairn_plugin import CairnPlugin
 from airflow_cairn.storage.errors import UnavailableError
 from tests.support import spark_submit_stand_in
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
 from tests.support.narrowing import expect, known
@@ -54,7 +54,7 @@ class Submitted:
 
 
 @pytest.fixture
-def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[[str, str], None]) -> Submitted:
+def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Define) -> Submitted:
     folder = tmp_path / "bin"
     folder.mkdir()
     binary = folder / "spark-submit"
@@ -68,6 +68,18 @@ def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Call
     monkeypatch.setenv("CAIRN_TEST_NOTE", str(tmp_path / "note.json"))
     connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     return Submitted(tmp_path / "note.json")
+
+
+def run(of: Job, do: str = "acknowledge", **options: Any) -> dict[str, Any] | None:
+    """Trigger the run's checkpoint, and run the stage's first try."""
+    of.trigger(RUN)
+    return stage(of, do, **options).execute(context(Ti(run_id=RUN)))
+
+
+def in_mode(connections: Define, mode: str) -> dict[str, Any]:
+    """Define a connection to YARN in this mode; gives what has a stage use it."""
+    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}))
+    return {"conn_id": "yarn", "durable": False}
 
 
 def stage(of: Job, do: str = "acknowledge", **options: Any) -> SparkEpochOperator:
@@ -105,9 +117,7 @@ def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, s
     assert not Path(runtime).exists()
 
 
-def test_the_way_to_its_spark_application(
-    job: Job, submitted: Submitted, said: Said, connections: Callable[[str, str], None]
-) -> None:
+def test_the_way_to_its_spark_application(job: Job, submitted: Submitted, said: Said, connections: Define) -> None:
     """The driver says where its UI is: the page leads there at once, and to the history server once the task ends."""
     extra = {"history_server": "https://history.example.com"}
     connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[2]", "extra": extra}))
@@ -223,8 +233,7 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
         raise UnavailableError("the store did not answer")
 
     monkeypatch.setattr(Completion, "complete_if_last", away)
-    job.trigger(RUN)
-    assert stage(job).execute(context(Ti(run_id=RUN))) is not None
+    assert run(job) is not None
     assert "The checkpoint is left to the task that waits for it: the store did not answer" in said.text
 
 
@@ -246,9 +255,8 @@ def _without_routes(job: Job) -> None:
     job.acknowledge(job.begin(RUN, "clean"))
 
 
-def test_a_stage_that_lags_is_skipped_and_its_input_is_kept(
-    job: Job, submitted: Submitted, said: Said
-) -> None:  # semantics B3
+def test_a_stage_that_lags_is_skipped_and_its_input_is_kept(job: Job, submitted: Submitted, said: Said) -> None:
+    """semantics B3"""
     _without_routes(job)
     with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept") as skipped:
         stage(job, "lag").execute(context(Ti(run_id=RUN)))
@@ -281,16 +289,12 @@ def test_nothing_was_triggered(job: Job, submitted: Submitted) -> None:
         ("die", "stage routes failed: spark-submit was killed by signal 9 and gave no reason. Signal 9: mostly"),
         ("decline", "stage routes failed: AnalysisException: no such column"),
         ("decline quietly", "stage routes declined: AnalysisException: no such column"),
-        (
-            "nothing",
-            "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work",
-        ),
+        ("nothing", "ended without opening an epoch: add `with Epoch.current() as epoch:` around its work"),
     ],
 )
 def test_how_applications_fail(job: Job, submitted: Submitted, do: str, text: str) -> None:
-    job.trigger(RUN)
     with pytest.raises(StageFailedError) as caught:
-        stage(job, do).execute(context(Ti(run_id=RUN)))
+        run(job, do)
     assert text in str(caught.value)
     assert caught.value.fields == {"job": "flights", "checkpoint": 1, "attempt": 1}
 
@@ -307,13 +311,7 @@ def test_how_applications_fail(job: Job, submitted: Submitted, do: str, text: st
         (0, "driver pod failed: exit_code=137 reason=OOMKilled", "", None, "Signal 9: mostly its machine or container"),
         (0, "driver pod failed: reason=OOMKilled", "", None, "Signal 9: mostly its machine or container"),
         (1, "Error code is: 1. Kubernetes spark exit code is: 137", "", None, "Signal 9: mostly"),
-        (
-            1,
-            "Error code is: 1. Kubernetes spark exit code is: 143",
-            "ERROR gone",
-            None,
-            "ERROR gone. Signal 15: it was",
-        ),
+        (1, "Error code is: 1. Kubernetes spark exit code is: 143", "gone", None, "gone. Signal 15: it was"),
         (1, "Error code is: 1. Kubernetes spark exit code is: 1", "ERROR gone", None, None),
         (52, "Error code is: 52.", "", None, None),
     ],
@@ -372,9 +370,8 @@ def test_the_log_of_a_failure_ends_with_its_cause(
 ) -> None:
     """In a line of Cairn's, and Spark's log is not said again in the error."""
     caplog.set_level("INFO")
-    job.trigger(RUN)
     with pytest.raises(StageFailedError) as caught:
-        stage(job, "raise").execute(context(Ti(run_id=RUN)))
+        run(job, "raise")
     said = [(each.name, each.levelname, each.getMessage()) for each in caplog.records]
     title = f"Checkpoint 1 · epoch {RUN} · attempt 1 · stage routes"
     cause = "spark-submit ended with status 1: ValueError: the seventh row is bad"
@@ -490,26 +487,22 @@ def test_a_relative_path_is_one_beside_the_dag_file(
     assert (found.rpartition(",")[0] if option == "py_files" else found) == submitted_as.format(**text)
 
 
-def test_what_lies_in_the_workers_folder_is_taken_with_a_word(
-    job: Job, submitted: Submitted, places: dict[str, Path], said: Said
+@pytest.mark.parametrize(
+    ("there", "said_of_it"),
+    [
+        (["here"], "clean.py is not beside the DAG file: the one in {here} is taken"),
+        (["here", "dags"], "clean.py is in {here} too: the one beside the DAG file is taken, {dags}/clean.py"),
+    ],
+)
+def test_what_lies_in_the_workers_folder_is_told(
+    job: Job, submitted: Submitted, places: dict[str, Path], said: Said, there: list[str], said_of_it: str
 ) -> None:
     job.trigger(RUN)
-    conf = {"spark.test.do": "acknowledge"}
-    (places["here"] / "clean.py").touch()
-    parsed(job, places["dags"], application="clean.py", conf=conf).execute(context(Ti(run_id=RUN)))
-    assert f"clean.py is not beside the DAG file: the one in {places['here']} is taken" in said.text
-
-
-def test_of_two_files_the_one_beside_the_dag_file_is_taken_with_a_warning(
-    job: Job, submitted: Submitted, places: dict[str, Path], said: Said
-) -> None:
-    job.trigger(RUN)
-    for folder in places.values():
-        (folder / "clean.py").touch()
+    for name in there:
+        (places[name] / "clean.py").touch()
     conf = {"spark.test.do": "acknowledge"}
     parsed(job, places["dags"], application="clean.py", conf=conf).execute(context(Ti(run_id=RUN)))
-    taken = f"the one beside the DAG file is taken, {places['dags']}/clean.py"
-    assert f"clean.py is in {places['here']} too: {taken}" in said.text
+    assert said_of_it.format(**places) in said.text
 
 
 @pytest.mark.parametrize(
@@ -545,28 +538,22 @@ def test_an_application_that_is_nowhere_is_said_with_its_places(
     assert f"stage routes failed: {text}" in str(caught.value)
 
 
-def test_an_application_that_is_there_may_end_with_any_status(
-    job: Job, submitted: Submitted, tmp_path: Path
-) -> None:  # semantics F4
-    job.trigger(RUN)
-    (tmp_path / "there.py").touch()
+def test_an_application_that_is_there_may_end_with_any_status(job: Job, submitted: Submitted, tmp_path: Path) -> None:
+    (tmp_path / "there.py").touch()  # semantics F4
     with pytest.raises(StageFailedError, match="status 2 and gave no reason") as caught:
-        stage(job, "miss it", application=str(tmp_path / "there.py")).execute(context(Ti(run_id=RUN)))
+        run(job, "miss it", application=str(tmp_path / "there.py"))
     assert type(caught.value) is StageFailedError
 
 
 def test_a_stage_that_was_replaced_while_it_ran(job: Job, submitted: Submitted) -> None:  # semantics A2, F3
-    job.trigger(RUN)
     with pytest.raises(FencedError, match="replaced while it ran; what it wrote is discarded"):
-        stage(job, "be replaced").execute(context(Ti(run_id=RUN)))
+        run(job, "be replaced")
 
 
 def test_the_next_try_settles_what_the_first_left(job: Job, submitted: Submitted) -> None:  # semantics F5
-    job.trigger(RUN)
     with pytest.raises(StageFailedError):
-        stage(job, "die").execute(context(Ti(run_id=RUN)))
-    operator = stage(job)
-    second = known(operator.execute(context(Ti(run_id=RUN, try_number=2))))
+        run(job, "die")
+    second = known(stage(job).execute(context(Ti(run_id=RUN, try_number=2))))
     assert (second["checkpoint"], second["attempt"]) == (2, 2)
 
 
@@ -585,34 +572,34 @@ def test_each_execution_keeps_its_driver_under_a_key_of_its_own(job: Job, submit
     assert all(key.startswith(("spark_job_", "k8s_driver_status_")) for key in keys)
 
 
-def lake(connections: Callable[[str, str], None], job: Job, monkeypatch: pytest.MonkeyPatch, **extra: str) -> Job:
-    """Let a connection hold secrets while the store itself stays local."""
+@pytest.fixture
+def lake(connections: Define, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """Lets a connection hold secrets while the store itself stays local; gives what has a stage use it."""
     from airflow_cairn.hooks.storage import CheckpointStorageHook
     from airflow_cairn.hooks.storage_connections import s3_options_of
 
-    connections(
-        "lake",
-        json.dumps({"conn_type": "aws", "login": f"login-{CANARY}", "password": f"key-{CANARY}", "extra": extra}),
-    )
-    monkeypatch.setattr(CheckpointStorageHook, "is_s3", True)
-    monkeypatch.setattr(
-        CheckpointStorageHook, "options", property(lambda hook: s3_options_of(hook.get_connection("lake")))
-    )
-    return job
+    def define(**extra: str) -> dict[str, str]:
+        secrets = {"conn_type": "aws", "login": f"login-{CANARY}", "password": f"key-{CANARY}", "extra": extra}
+        connections("lake", json.dumps(secrets))
+        options = property(lambda hook: s3_options_of(hook.get_connection("lake")))
+        monkeypatch.setattr(CheckpointStorageHook, "is_s3", True)
+        monkeypatch.setattr(CheckpointStorageHook, "options", options)
+        return {"aws_conn_id": "lake"}
+
+    return define
 
 
 def test_credentials_go_by_the_environment_alone(
-    job: Job, submitted: Submitted, said: Said, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+    job: Job, submitted: Submitted, said: Said, lake: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake(connections, job, monkeypatch, aws_session_token=f"token-{CANARY}", endpoint_url="http://127.0.0.1:1")
+    secrets = lake(aws_session_token=f"token-{CANARY}", endpoint_url="http://127.0.0.1:1")
     monkeypatch.setenv("AWS_PROFILE", "the worker's own")
     job.trigger(RUN)
-    operator = stage(job, aws_conn_id="lake", env_vars={"MINE": "kept"})
+    operator = stage(job, **secrets, env_vars={"MINE": "kept"})
     result = operator.execute(context(Ti(run_id=RUN)))
     environ = submitted["environ"]
-    assert environ["AWS_ACCESS_KEY_ID"] == f"login-{CANARY}"
-    assert environ["AWS_SECRET_ACCESS_KEY"] == f"key-{CANARY}"
-    assert environ["AWS_SESSION_TOKEN"] == f"token-{CANARY}"
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    assert [environ[name] for name in names] == [f"{kind}-{CANARY}" for kind in ("login", "key", "token")]
     assert environ["MINE"] == "kept"
     assert "AWS_PROFILE" not in environ
     assert submitted["conf"]["spark.cairn.s3.endpoint"] == "http://127.0.0.1:1"
@@ -624,47 +611,32 @@ def test_credentials_go_by_the_environment_alone(
 
 
 def test_a_foreign_session_token_is_not_mixed_in(
-    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+    job: Job, submitted: Submitted, lake: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake(connections, job, monkeypatch)
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of the worker")
-    job.trigger(RUN)
-    stage(job, aws_conn_id="lake").execute(context(Ti(run_id=RUN)))
+    run(job, **lake())
     assert "AWS_SESSION_TOKEN" not in submitted["environ"]
 
 
 def test_in_cluster_mode_nothing_is_passed(
-    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+    job: Job, submitted: Submitted, lake: Callable[..., Any], connections: Define
 ) -> None:
-    lake(connections, job, monkeypatch)
-    job.trigger(RUN)
-    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}))
-    stage(job, aws_conn_id="lake", conn_id="yarn", durable=False).execute(context(Ti(run_id=RUN)))
+    run(job, **lake(), **in_mode(connections, "cluster"))
     # The test's own way to define a connection is the environment; nothing else of it may be there.
     environ = {name: value for name, value in submitted["environ"].items() if name != "AIRFLOW_CONN_LAKE"}
     assert CANARY not in str(environ)
     assert "AWS_SECRET_ACCESS_KEY" not in environ
 
 
-YARN = {"deploy-mode": "cluster"}
-
-
 @pytest.mark.parametrize(
-    ("extra", "mine", "attempts"),
-    [(YARN, {}, "1"), (YARN, {"spark.yarn.maxAppAttempts": "3"}, "3"), ({"deploy-mode": "client"}, {}, None)],
+    ("mode", "mine", "attempts"),
+    [("cluster", {}, "1"), ("cluster", {"spark.yarn.maxAppAttempts": "3"}, "3"), ("client", {}, None)],
 )
 def test_yarn_starts_no_second_driver_by_itself(
-    job: Job,
-    submitted: Submitted,
-    connections: Callable[[str, str], None],
-    extra: dict[str, str],
-    mine: dict[str, str],
-    attempts: str | None,
+    job: Job, submitted: Submitted, connections: Define, mode: str, mine: dict[str, str], attempts: str | None
 ) -> None:
     """semantics F4: a failure reaches the task, and with it the restart strategy; the author may decide otherwise."""
-    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
-    job.trigger(RUN)
-    stage(job, conn_id="yarn", durable=False, conf=mine).execute(context(Ti(run_id=RUN)))
+    run(job, **in_mode(connections, mode), conf=mine)
     assert submitted["conf"].get("spark.yarn.maxAppAttempts") == attempts
 
 
@@ -672,7 +644,7 @@ def test_yarn_starts_no_second_driver_by_itself(
 def test_a_driver_beside_its_task_starts_from_the_archive_of_classes(
     job: Job,
     submitted: Submitted,
-    connections: Callable[[str, str], None],
+    connections: Define,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     mode: str,
@@ -682,9 +654,7 @@ def test_a_driver_beside_its_task_starts_from_the_archive_of_classes(
     (tmp_path / "jars").mkdir()
     (tmp_path / "cairn-classes.jsa").touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}))
-    job.trigger(RUN)
-    stage(job, conn_id="yarn", durable=False).execute(context(Ti(run_id=RUN)))
+    run(job, **in_mode(connections, mode))
     options = submitted["conf"].get("spark.driver.defaultJavaOptions", "")
     assert ("cairn-classes.jsa" in options) is starts_from_it
 
@@ -721,12 +691,9 @@ def test_another_execution_completed_the_checkpoint(job: Job) -> None:  # semant
 
 
 def test_the_author_may_override_s3a_but_not_the_handover(
-    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+    job: Job, submitted: Submitted, lake: Callable[..., Any]
 ) -> None:
-    lake(connections, job, monkeypatch, endpoint_url="http://127.0.0.1:1")
-    job.trigger(RUN)
-    mine = {"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:2"}
-    stage(job, aws_conn_id="lake", conf=mine).execute(context(Ti(run_id=RUN)))
+    run(job, **lake(endpoint_url="http://127.0.0.1:1"), conf={"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:2"})
     assert submitted["conf"]["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:2"
     assert submitted["conf"]["spark.cairn.s3.endpoint"] == "http://127.0.0.1:1"
 
@@ -771,16 +738,8 @@ def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
     ("uri", "options", "why"),
     [
         ("spark://yarn", {"use_krb5ccache": True}, "KRB5CCNAME environment variable required"),
-        (
-            "spark://spark-master:7077?deploy-mode=cluster",
-            {"env_vars": {"REGION": "eu"}, "durable": False},
-            "env_vars is not supported in standalone-cluster mode",
-        ),
-        (
-            "k8s://https%3A%2F%2Fcluster:443?deploy-mode=cluster&namespace=a",
-            {},
-            "install apache-airflow-providers-cncf-kubernetes",
-        ),
+        ("spark://m:7077?deploy-mode=cluster", {"env_vars": {"A": "b"}, "durable": False}, "env_vars is not supported"),
+        ("k8s://https%3A%2F%2Fc:443?deploy-mode=cluster&namespace=a", {}, "install apache-airflow-providers-cncf-kub"),
         ("spark://yarn?spark-home=/opt/spark", {}, "`spark-home` extra is not allowed"),
         ("spark://yarn", {"application_args": ["a", "x" * 131_072]}, r"application_args\[1\] has 131,072 bytes"),
         ("spark://yarn", {"application_args": ["x" * 100_000] * 30}, r"together 3,\d+,\d+: Linux .* give its place"),
@@ -794,16 +753,14 @@ def test_the_providers_reason_is_told_where_nothing_was_started(
     """semantics D1, F4"""
     monkeypatch.delenv("KRB5CCNAME", raising=False)
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", uri)
-    job.trigger(RUN)
     # No retry follows, which would find the same.
     with pytest.raises(AirflowFailException, match=f"stage routes failed: spark-submit was not started: .*{why}"):
-        stage(job, conn_id="cluster", **options).execute(context(Ti(run_id=RUN)))
+        run(job, conn_id="cluster", **options)
 
 
 def test_a_worker_without_spark_submit_says_how_to_get_one(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """semantics F4: no retry follows, which would find none either."""
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", "spark://yarn")
     monkeypatch.setenv("PATH", "/nowhere")
-    job.trigger(RUN)
     with pytest.raises(AirflowFailException, match=r"not started: .*'spark-submit'.* PATH, or .*extra spark-binary"):
-        stage(job, conn_id="cluster").execute(context(Ti(run_id=RUN)))
+        run(job, conn_id="cluster")

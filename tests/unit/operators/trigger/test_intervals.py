@@ -149,10 +149,8 @@ def finish(job: Job, run_id: str) -> None:
     job.coordinator.complete(job.coordinator.head().pending[0].id)
 
 
-def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(
-    job: Job, caplog: pytest.LogCaptureFixture
-) -> None:  # semantics T8
-    """What "Trigger" in the UI makes of a run for 2001-01-02T12:00: the interval of the run before it."""
+def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    """semantics T8: what "Trigger" in the UI makes of a run for 2001-01-02T12:00: the interval of the run before it."""
     for number in range(2):
         trigger(job, f"day {number}", DagRun(DAY + number * ONE, DAY + (number + 1) * ONE, "scheduled"))
         finish(job, f"day {number}")

@@ -98,10 +98,8 @@ def finish(job: Job, run_id: str) -> Any:
     return (handover.slice.sources or {}).values()
 
 
-def test_a_retry_and_a_clear_read_the_first_trys_input(
-    job: Job, tmp_path: Path, said: Said
-) -> None:  # semantics T8, T9
-    folder = tmp_path / "in"
+def test_a_retry_and_a_clear_read_the_first_trys_input(job: Job, tmp_path: Path, said: Said) -> None:
+    folder = tmp_path / "in"  # semantics T8, T9
     folder.mkdir()
     (folder / "a.csv").write_text("1")
     source = FileSource(f"file://{folder}")
@@ -164,10 +162,8 @@ def interval(run_id: str, start: int, end: int, run_type: str = "scheduled") -> 
     ],
     ids=lambda value: value.run_id if isinstance(value, Run) else "",
 )
-def test_a_run_that_may_read_nothing_is_refused_with_what_to_do(
-    job: Job, source: Source, run: Run, text: str
-) -> None:  # semantics T8
-    if source.name == "interval":
+def test_a_run_that_may_read_nothing_is_refused_with_what_to_do(job: Job, source: Source, run: Run, text: str) -> None:
+    if source.name == "interval":  # semantics T8
         trigger(job, DataInterval(), interval("first", 5, 6))
         finish(job, "first")
     with raises_code("source_refused", match=text) as refused:

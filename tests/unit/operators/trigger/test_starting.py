@@ -148,10 +148,8 @@ def test_a_dag_may_leave_state_behind_for_its_start(job: Job, kept: Path) -> Non
     assert job.coordinator.head().imports[0].allow_non_restored_state
 
 
-def test_a_dag_may_claim_it(
-    job: Job, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics R6
-    mine = shutil.copytree(kept / "first", tmp_path / "mine")
+def test_a_dag_may_claim_it(job: Job, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = shutil.copytree(kept / "first", tmp_path / "mine")  # semantics R6
     trigger = operator(job, restore_from=f"file://{mine}", claim=True)
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "delete", _fails)

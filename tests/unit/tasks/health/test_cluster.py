@@ -20,14 +20,13 @@ from airflow_cairn.tasks.health.examine import examine_worker
 from airflow_cairn.tasks.health.facts import ClusterFacts, NoAnswer, Silence
 from airflow_cairn.tasks.health.facts import ask_cluster as ask
 from scripts.harness.ports import free_port
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Ti, context
 from tests.support.connect_stand_in import connect_server
 from tests.support.narrowing import expect
 from tests.support.once_said import OnceSaid
 from tests.support.world.world import World
 
-Define = Callable[[str, str], None]
 Submit = Callable[[str], None]
 
 CONN = "lake_spark"

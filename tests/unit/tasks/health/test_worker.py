@@ -23,13 +23,11 @@ from airflow_cairn.tasks.health import api_checks, checks
 from airflow_cairn.tasks.health.examine import examine_worker
 from airflow_cairn.tasks.health.facts import SparkFacts, gather
 from scripts.setup.base import ROOT
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Ti, context
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 from tests.support.errors import raises_code
 from tests.support.world.world import World
-
-Define = Callable[[str, str], None]
 
 HOME = Path("/opt/spark")
 JARS = frozenset(

@@ -1,7 +1,7 @@
 """A run's note says what became of its epoch, once, and a person's own words in it stay."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +20,12 @@ from airflow_cairn.hooks.task_refs import MAX_NOTE
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.tasks.reports.notes import completed, failed, failed_over, merged, owed, rewound
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import ApiStandIn, OneRun
 from tests.support.narrowing import expect
 
 RUN = "manual__r1"
-Define = Callable[[str, str], None]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from airflow_cairn.hooks.spark_submit import EpochSubmitHook
 from airflow_cairn.spark.execution.log_lines import Application
 from airflow_cairn.spark.remote.submission import Problem, Submission
 from airflow_cairn.tasks.reports.links import SparkLink, SparkPlace
-from tests.support.airflow_fixtures import Said
+from tests.support.airflow_fixtures import Define, Said
 
-Define = Callable[[str, str], None]
 UI = "http://driver:4040"
 LOGGED = Application("app-1", UI, logged=True)
 HISTORY = "https://history.example.com/spark"
