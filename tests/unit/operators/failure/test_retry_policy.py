@@ -35,7 +35,7 @@ from airflow_cairn.checkpoint.errors import (
     RefusedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.cli.output import explained
+from airflow_cairn.cli.output import hints
 from airflow_cairn.hooks.task_refs import came_back, is_asked_for
 from airflow_cairn.operators import (
     CheckpointRetryPolicy,
@@ -332,7 +332,7 @@ def test_the_table_says_of_each_error_whether_a_retry_may_cure_it() -> None:  # 
         package = importlib.import_module(f"airflow_cairn.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
-    rows = [(each.name, each.code, each.kind, each.retry_cures) for each in explained.errors()]
+    rows = [(each.name, each.code, each.kind, each.retry_cures) for each in hints.errors()]
     assert len(rows) == len({code for _, code, _, _ in rows}), "each code stands once"
     known = {each.__name__: each for each in errors()}
     made = [each("x") for each in known.values()] + [known[name]("x", code=code) for name, code in set(codes(known))]
