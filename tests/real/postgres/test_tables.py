@@ -167,6 +167,21 @@ def test_added_rows_are_taken_back(place: Postgres) -> None:  # semantics R5
     assert place.rows() == [2, 4, 6, 7, 20, 40, 70]
 
 
+def test_two_triggers_take_rows_back_once(place: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics R5
+    place.owner = staged_tables.owner_of("flights", "s3://lake/cairn")
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(3), "t3", 3), checkpoint=3))
+    back, lock = RewindNotice("flights", "s3://lake/cairn", 2, 3), OpenPostgres._lock
+
+    def late(*given: Any) -> None:
+        monkeypatch.setattr(OpenPostgres, "_lock", lock)
+        place.new_sink().rewound(back)
+        lock(*given)
+
+    monkeypatch.setattr(OpenPostgres, "_lock", late)
+    place.sink.rewound(back)
+    assert place.rows() == []
+
+
 REFERS = 'CREATE TABLE "the.shop".notes (id bigint REFERENCES "the.shop".orders (id) ON DELETE {})'
 TRIGGER = """CREATE FUNCTION "the.shop".noted() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$;
 CREATE TRIGGER noted AFTER DELETE ON "the.shop".orders EXECUTE FUNCTION "the.shop".noted()"""

@@ -181,6 +181,16 @@ def test_two_at_once_commit_once(place: Place, monkeypatch: pytest.MonkeyPatch, 
     assert place.staged() == place.named()
 
 
+def test_what_another_has_begun_to_delete_keeps_the_rows(place: Place) -> None:  # semantics C4
+    """The other has committed, and deleted the manifest; the data files are the table's now."""
+    place.long_manifests = True
+    told = notice(place.stage(place.trigger(3), "good", 1))
+    place.sink.notify_checkpoint_complete(told)
+    assert not [each for each in place.staged() if "/manifest/" in each]
+    place.new_sink().notify_checkpoint_complete(told)
+    assert place.rows() == [1]
+
+
 def test_an_upsert_of_no_row_leaves_its_mark(place: Place) -> None:  # semantics C4
     """So the notice is told again in vain, whose files are gone."""
     place.foreign(1)
