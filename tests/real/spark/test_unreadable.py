@@ -46,6 +46,9 @@ def test_causes_count_too() -> None:  # semantics F1
             raise ValueError("the job failed") from error
     except ValueError as error:
         assert failure_kinds.unreadable_upstreams(error, UPSTREAM) == ("clean",)
+    while_handling = ValueError("the job failed")
+    while_handling.__context__ = RuntimeError(f"{FILE} is not a Parquet file")
+    assert failure_kinds.unreadable_upstreams(while_handling, UPSTREAM) == ("clean",)
     looped = RuntimeError("x")
     looped.__cause__ = looped
     assert failure_kinds.unreadable_upstreams(looped, UPSTREAM) == ()

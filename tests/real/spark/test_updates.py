@@ -417,6 +417,21 @@ def test_all_rows_of_a_key_are_read_once(
     pipeline.complete("r2")
 
 
+def test_a_null_among_the_keys_is_found(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1
+    """Where the least and the greatest of the others narrow what is read."""
+    monkeypatch.setattr(deltas, "SCANNED_BYTES", 0)
+    stored = spark.sql("SELECT * FROM VALUES (NULL, 1), ('b', 2) AS t(k, v)")
+    pipeline.run("r1", lambda epoch: epoch.snapshot("totals", stored, key="k"))
+    pipeline.trigger("r2")
+    with pipeline.epoch("r2") as epoch:
+        found = epoch.state("totals", keys=stored.select("k"))
+        assert found is not None
+        assert found.count() == 2
+    pipeline.complete("r2")
+
+
 def test_it_restores_at_another_parallelism_and_travels_with_a_savepoint(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics R4, R6, P1, K4

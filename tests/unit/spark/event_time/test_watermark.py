@@ -46,6 +46,16 @@ def test_the_least_of_sources_and_upstreams_counts() -> None:  # semantics K6
     assert after.ask() == 20, "an upstream that is not read in an epoch holds it back"
 
 
+def test_the_watermark_of_an_upstream_never_goes_back() -> None:  # semantics K6
+    mark = of("clean")
+    mark.source("files", 30)
+    mark.read({"clean": {"at": 50, "idle": False}})
+    after = again(mark, "clean")
+    after.source("files", 60)
+    after.read({"clean": {"at": 20, "idle": False}})
+    assert after.ask() == 50
+
+
 def test_an_input_without_any_row_so_far_holds_back() -> None:  # semantics K6
     mark = of("clean")
     mark.source("files", 30)
