@@ -33,6 +33,7 @@ from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
 from tests.support.plain_program import write_to
 from tests.support.service_stand_ins import DONE, FAILED, RUNNING, STAND_INS, ServiceStandIn, SparkKubernetesStandIn
+from tests.support.skipping_loop import SkippingLoop
 from tests.unit.operators.stage.test_launched import (
     PLACED,
     RUN,
@@ -387,6 +388,22 @@ def test_the_service_does_not_answer(
     assert again.value.kwargs == waits.kwargs
     service.act = lambda conf, _looks: acknowledge(job, conf)
     assert resume(job, service, waits, event_of(posted(again.value)))["attempt"] == 1
+
+
+def test_one_look_without_an_answer_ends_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver has been in its state for longer than a service may be silent."""
+    running, done = DriverState("running", lives=True), DriverState("success", lives=False, succeeded=True)
+    answers: list[DriverState | Exception] = [running, running, running, ConnectionError("reset"), done]
+
+    async def look(*_: object) -> DriverState | Exception:
+        loop.ahead_s += driver_trigger.UNANSWERED_S / 2
+        return answers.pop(0)
+
+    monkeypatch.setattr(driver_trigger._Service, "look", look)
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        loop: Any = runner.get_loop()
+        event = runner.run(ran(DriverTrigger("livy", {}, "1")))
+    assert event["status"] == "ended"
 
 
 @on_livy

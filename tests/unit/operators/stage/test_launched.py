@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,26 @@ def test_a_driver_that_the_service_has_forgotten_is_gone(job: Job, service: Serv
     task = stage(job, service)
     task._prepare()
     assert not task._ready().state(driver).lives
+
+
+@pytest.mark.parametrize("service", ["glue"], indirect=True)
+def test_of_two_runs_of_one_execution_the_one_that_lives_is_waited_for(job: Job, service: ServiceStandIn) -> None:
+    """The answer to the submission was lost, and the client has sent it again."""
+    outlived(job, service, while_it_waits)
+    (lives,) = service.drivers.values()
+    service.drivers = {"older": replace(lives, state=FAILED), **service.drivers}
+    assert execute(job, service, 2)["attempt"] == 1
+
+
+@pytest.mark.parametrize("service", ["emr_steps"], indirect=True)
+def test_a_name_that_is_too_long_keeps_the_token_at_its_end(
+    job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = service.arguments()
+    given["steps"][0]["Name"] = "routes " * 40
+    monkeypatch.setattr(service, "arguments", lambda: given)
+    outlived(job, service, while_it_waits)
+    assert execute(job, service, 2)["attempt"] == 1
 
 
 @on_some(1)
