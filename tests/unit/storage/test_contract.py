@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+import time
 from collections.abc import Callable
 
 import boto3
@@ -27,6 +28,7 @@ from airflow_cairn.storage import (
     PendingUpload,
     Written,
 )
+from airflow_cairn.storage.clock import system_time
 from tests.support.errors import raises_code
 from tests.unit.storage.backends import Backend
 from tests.unit.storage.hostile import HOSTILE_KEYS
@@ -227,6 +229,20 @@ def test_what_spark_writes_can_be_listed_read_and_deleted(store: ObjectStore):  
     assert [store.get(key).data.decode() for key in SPARK_KEYS] == SPARK_KEYS
     assert store.delete(keys(store, "state/")) == []
     assert keys(store) == []
+
+
+def test_a_listing_says_when_an_object_was_written(store: ObjectStore, monkeypatch: pytest.MonkeyPatch):
+    """semantics T11: in whatever zone the process is."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        tag(store.create("a/1", b"x"))
+        (found,) = store.list("")
+        assert found.modified_ms is not None
+        assert abs(found.modified_ms / 1000 - system_time()) < 600
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_deleting_what_is_not_there_is_done(store: ObjectStore):

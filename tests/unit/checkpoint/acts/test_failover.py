@@ -1,6 +1,7 @@
 """Claims and failovers: who may submit, what a failed try means, what carries over or restarts (F1, F2, F5, V2, W4)."""
 
 from dataclasses import replace
+from datetime import timedelta
 from itertools import permutations
 
 import pytest
@@ -656,6 +657,18 @@ def test_an_epoch_that_completed_has_left_nothing_running(job: Job) -> None:
     job.trigger("r2")
     now = job.begin("r2").token
     assert replaced_executions(job.coordinator.head(), "routes", now) == ()
+
+
+def test_a_stage_that_was_left_out_may_still_be_running(job: Job) -> None:  # semantics V2, B3
+    stages = StageSpec("clean"), StageSpec("routes", ("clean",))
+    unaligned = CheckpointConfig(unaligned=True, alignment_timeout=timedelta(0))
+    checkpoint = job.trigger("r1", *stages, config=unaligned)
+    lags = job.begin("r1").token
+    job.acknowledge(job.begin("r1", "clean"))
+    job.coordinator.complete(checkpoint)
+    job.trigger("r2", *stages, config=unaligned)
+    now = job.begin("r2").token
+    assert replaced_executions(job.coordinator.head(), "routes", now) == (lags,)
 
 
 def test_an_execution_that_goes_on_in_a_later_attempt_is_not_replaced(job: Job) -> None:  # semantics F2

@@ -165,6 +165,12 @@ def test_who_waits_but_has_ended_is_passed_over(world: World) -> None:  # semant
     assert world.coordinator().head().waiting == ()
 
 
+def test_runs_that_have_ended_make_way_in_one_look(world: World) -> None:  # semantics T2
+    for epoch in ("a", "b", "c"):
+        ask(world, epoch)
+    assert isinstance(ask(world, "c", ended=frozenset({"a", "b"})), Triggered)
+
+
 def test_asking_again_changes_nothing(world: World) -> None:  # semantics T9
     ask(world, "a")
     ask(world, "b")
