@@ -10,6 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.cli import commands
 from tests.support.command import Cairn, stored_job
 from tests.unit.cli.test_json import documented, paths
@@ -68,6 +69,20 @@ def test_a_running_epoch_is_waited_for(root: Path, cairn: Cairn, monkeypatch: py
     said = cairn(*words, "--wait", "--json")
     assert said.document["run_id"] == "e2"
     assert said.err == "waiting for e2 to complete; Ctrl-C ends only this\n"
+
+
+def test_one_that_fails_while_it_is_waited_for_is_not_taken_anew(
+    root: Path, cairn: Cairn, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics P1
+    world = stored_job(root)
+    world.trigger("e2")
+
+    def wait(_: float) -> None:
+        world.coordinator().abort(world.pending_id("e2"), Reason.JOB_FAILURE, "given up")
+
+    monkeypatch.setattr(commands, "system_sleep", wait)
+    said = cairn("savepoint", "flights", f"file://{root}/out", "--wait", status=1)
+    assert "savepoint 3 FAILED: checkpoint 2, which it waited for, did not complete" in said.out
 
 
 def test_one_that_fails_is_an_exit_status(root: Path, cairn: Cairn) -> None:

@@ -1,7 +1,9 @@
 """The trigger is a letter to another process, and yields one event whatever happens."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,6 +188,21 @@ def test_a_store_that_refuses_for_a_moment_is_asked_anew(job: Job, said: Said) -
     assert payload(waiting)["status"] == "completed", "by a coordinator that has the credentials of now"
     assert said.text.count("Waiting for the store since ") == 1
     assert "with the credentials of boto3's own chain. It said: the store refused [key=`head.json`]" in said.text
+
+
+def test_a_refusal_long_after_another_is_waited_for_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """semantics W3: the store has answered in between."""
+    hours = (datetime.fromtimestamp(3600 * hour, UTC) for hour in count())
+    monkeypatch.setattr("airflow_cairn.triggers.polling.timezone", SimpleNamespace(utcnow=lambda: next(hours)))
+    waiting = trigger(job)
+
+    def refuse(_: Coordinator) -> str:
+        raise ForbiddenError("the store refused")
+
+    async def looks() -> list[object]:
+        return [await waiting.look(each) for each in (refuse, lambda _: "answered", refuse)]
+
+    assert asyncio.run(looks()) == [None, "answered", None]
 
 
 def test_a_store_that_goes_on_refusing_ends_the_wait(job: Job, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:

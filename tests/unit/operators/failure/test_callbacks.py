@@ -6,6 +6,7 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.log import mask_secret
 
 from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
 from airflow_cairn.checkpoint.errors import RefusedError
@@ -51,6 +52,12 @@ def test_it_opens_the_next_attempt_from_the_latest_checkpoint(job: Job, said: Sa
         "stage routes failed; checkpoint 3 · epoch manual__r1 · attempt 2 opened, restoring from checkpoint 1"
         in said.text
     )
+
+
+def test_what_airflow_masks_is_not_kept(job: Job) -> None:  # semantics D1
+    mask_secret("the blue parrot")
+    call(stage(job), begun(job), exception=ValueError("no such user: the blue parrot"))
+    assert known(job.coordinator.head().ended_by_id(1)).detail == "routes: ValueError: no such user: ***"
 
 
 FOUND_OUT = ("spark-submit was killed by signal 9 and gave no reason. Signal 9: mostly ",)

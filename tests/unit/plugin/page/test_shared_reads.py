@@ -5,6 +5,8 @@ from threading import Barrier, Event
 
 import pytest
 
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.views.overview import Overview, overview
 from airflow_cairn.plugin.page import job_reader
 from airflow_cairn.plugin.page.declared_jobs import declared_jobs, spelled
 from airflow_cairn.plugin.page.job_reader import REOPENED_S, JobReader, SharedReads
@@ -83,6 +85,38 @@ def test_what_is_new_is_read(busy: World) -> None:
     busy.coordinator().complete(busy.pending_id("c"))
     now.seconds += 2
     assert page.get(path).json()["stats"]["completed"] == 3
+
+
+def test_a_change_during_a_look_is_seen_by_the_next(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = one_job(busy.memory)
+    (job,) = declared_jobs(server.dags["flights"])
+    reader = JobReader(server.open_store, SharedReads(Now(), 0, PATIENCE_S))
+    busy.run_stage("c", "routes", "airports", "report")
+    pending = busy.pending_id("c")
+
+    def slow(coordinator: Coordinator) -> Overview:
+        found = overview(coordinator)
+        busy.coordinator().complete(pending)
+        return found
+
+    monkeypatch.setattr(job_reader, "overview", slow)
+    assert [asyncio.run(reader.overview(job)).stats.completed for _ in range(2)] == [2, 3]
+
+
+def test_after_an_act_that_failed_the_job_is_read_anew() -> None:
+    """The act may have failed after its swap had landed."""
+    shared, values = SharedReads(fresh_s=1_000_000, patience_s=PATIENCE_S), iter(("before", "after"))
+
+    def fail() -> None:
+        raise UnavailableError("the store did not answer")
+
+    async def asked() -> list[str]:
+        before = await shared.get(STORAGE, "job", lambda _: next(values))
+        with pytest.raises(UnavailableError):
+            await shared.once(STORAGE, fail)
+        return [before, await shared.get(STORAGE, "job", lambda _: next(values))]
+
+    assert asyncio.run(asked()) == ["before", "after"]
 
 
 def test_a_store_that_hangs_is_told_in_time_and_holds_up_no_other(busy: World) -> None:
