@@ -8,8 +8,10 @@ from dataclasses import field
 from typing import Any, Protocol
 
 from airflow.sdk import XComArg
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # re-imported there, but public
 
 from .. import checkpoint
+from ..checkpoint import masking
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.layout import check_job
 from ..checkpoint.errors import InvalidConfigError
@@ -26,6 +28,9 @@ from ..storage.records import dataclass
 from . import metrics
 from .connect_session import ConnectSession
 from .messages import then_clear
+
+# What an author's source, hook or listener has fetched from Airflow may stand in its error, which the store keeps.
+masking.MORE.append(lambda text: str(redact(text)))
 
 SPARK_CONN_ID = "spark_default"
 """The default Spark connection of stages."""

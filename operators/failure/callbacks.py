@@ -236,5 +236,5 @@ def detail_of(context: Context, uid: str) -> str:
         # Cairn's own errors explain themselves: the class's name adds nothing for a reader of the history.
         return str(redact(error.message.removeprefix(failed_prefix(uid))))
     if isinstance(error, BaseException):
-        return str(redact(error_line(error)))
+        return error_line(error)
     return str(redact(error)) if error else KILLED

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.log import mask_secret
 
 from airflow_cairn.checkpoint import CheckpointConfig, CheckpointNotice, MasterHook
 from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidConfigError
@@ -88,6 +89,20 @@ def test_a_broken_hook_fails_the_task_and_the_retry_goes_on(job: Job) -> None:  
     assert feed.calls[-1] == "close"
     feed.broken = False
     assert trigger(job, "r1", feed)["checkpoint"] == 2
+
+
+class Telling(Feed):
+    """Tells a password that it has fetched."""
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Any:
+        raise ConnectionError("no such user: the green parrot")
+
+
+def test_what_airflow_masks_is_not_kept(job: Job) -> None:  # semantics T7
+    mask_secret("the green parrot")
+    with raises_code("master_hook", match=r"ConnectionError\('no such user: \*\*\*'\)"):
+        trigger(job, "r1", Telling())
+    assert "parrot" not in (job.folder / job.name / "head.json").read_text()
 
 
 class Table(Feed):
