@@ -69,7 +69,12 @@ def floor_of(module: str) -> tuple[int, str] | None:
 
 def is_room(module: str) -> bool:
     """Tell whether a module lies in a room, and not beside the rooms."""
-    return (ROOT / Path(*module.split(".")[:2])).is_dir()
+    return _is_package(ROOT / Path(*module.split(".")[:2]))
+
+
+def _is_package(folder: Path) -> bool:
+    # Git leaves the bytecode of a room that became a module, and so its folder.
+    return (folder / "__init__.py").is_file()
 
 
 def idea_of(folder: Path) -> str:
@@ -85,9 +90,9 @@ def table() -> str:
         for floor in floors:
             for name in floor.split():
                 folder = ROOT / top / name
-                if folder.is_dir():
+                if _is_package(folder):
                     lines.append(f"| `{top}/` | `{name}/` | {idea_of(folder)} |")
-            modules = [name for name in floor.split() if not (ROOT / top / name).is_dir()]
+            modules = [name for name in floor.split() if not _is_package(ROOT / top / name)]
             if modules:
                 said = "every other module" if modules == ["*"] else ", ".join(f"`{name}`" for name in modules)
                 lines.append(f"| `{top}/` | {said} | |")
