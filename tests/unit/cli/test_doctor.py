@@ -1,6 +1,7 @@
 """`cairn doctor` and `cairn clean` as their user sees them."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,14 +51,17 @@ def test_a_storage_that_is_well(tmp_path: Path, cairn: Cairn) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {JOB, ".cairn-tmp"}, "what it wrote is deleted again"
 
 
-def test_what_is_wrong_why_it_matters_and_what_mends_it(ill: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_why_it_matters_and_what_mends_it(
+    tmp_path: Path, ill: Cairn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Errors first; then what the command has to be typed."""
     monkeypatch.setenv("COLUMNS", "120")
+    shutil.copytree(tmp_path / "broken", tmp_path / "broken2")
     lines = ill("doctor", status=DAMAGED).lines
     assert lines[0] == "ERROR head-damaged: broken"
     assert [line for line in lines if line.startswith("WARNING")] == [f"WARNING orphans: {JOB}"]
     assert "  to mend it     cairn clean" in "\n".join(lines)
-    assert lines[-1] == "1 error, 1 warning; 12 checks passed, 0 not made"
+    assert lines[-1] == "2 errors, 1 warning; 12 checks passed, 0 not made"
 
 
 def test_clean_mends_it(ill: Cairn) -> None:
