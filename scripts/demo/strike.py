@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from airflow_cairn.spark.remote.submission import RELEASE, VARIABLE
+from airflow_cairn.spark.remote.fork_server import name_of
+from airflow_cairn.spark.remote.submission import RELEASE, VARIABLE, session_id
 
 from ..harness.wait import wait_until
 
@@ -30,13 +31,14 @@ class KillOrder:
     epoch: int
 
 
-def programs_of(handover_key: str) -> list[psutil.Process]:
+def programs_of(handover_key: str, token: str) -> list[psutil.Process]:
     """Find the program that was started with a handover: a driver's JVM, or the client of a Spark server.
 
     Args:
         handover_key: of the execution.
+        token: the execution's.
     """
-    return _processes(lambda process: _runs(process, handover_key))
+    return _processes(lambda process: _runs(process, handover_key, name_of(session_id(token))))
 
 
 def servers_of(nonce: str) -> list[psutil.Process]:
@@ -112,8 +114,10 @@ def _processes(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]
     return found
 
 
-def _runs(process: psutil.Process, handover_key: str) -> bool:
+def _runs(process: psutil.Process, handover_key: str, forked: str) -> bool:
     words = process.cmdline()
+    if process.name() == forked:
+        return True
     if is_java(process):
         return any(word.endswith(handover_key) for word in words)
     return _CLIENT in words and words[-1] != RELEASE and handover_key in process.environ().get(VARIABLE, "")

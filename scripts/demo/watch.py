@@ -173,7 +173,7 @@ class Watcher:
         if not self._coordinator.files.has(handover):
             return
         folder = layout.execution_folder(execution.home, stage, execution.attempt, execution.token)
-        programs = programs_of(handover)
+        programs = programs_of(handover, execution.token)
 
         def has_written() -> bool:
             return next(iter(self._coordinator.files.listing(folder)), None) is not None

@@ -141,12 +141,21 @@ def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path, demo: Call
         check=False,
     )
     assert asked.returncode == 0, asked.stdout + asked.stderr
-    process.wait_until(lambda: running(process.family(), "airflow_cairn.spark.remote.client"), 600, "a client")
+    process.wait_until(lambda: clients(process, tmp_path), 600, "a client")
     # The server has left the tree of processes: the task that started it has ended.
     family = [*process.family(), *running(psutil.process_iter(), f"{tmp_path}/tmp/")]
     assert running(family, "SparkSubmit"), "the server"
     printed = ctrl_c(process, tmp_path, family)
     assert process.returncode == 0, printed
+
+
+def clients(process: RealProcess, tmp_path: Path) -> list[psutil.Process]:
+    """The clients of the Spark server, also those that are forked."""
+    forking = [
+        each for each in running(psutil.process_iter(), f"{tmp_path}/tmp/") if "fork_server" in str(each.cmdline())
+    ]
+    forked = [child for each in forking for child in each.children()]
+    return [*running(process.family(), "airflow_cairn.spark.remote.client"), *forked]
 
 
 def test_ctrl_c_before_the_end(tmp_path: Path, demo: Callable[..., RealProcess]) -> None:

@@ -19,7 +19,7 @@ from tests.real.spark.test_append import append, daily, named, parquet_files
 from tests.support.world.savepoints import asked
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -73,8 +73,7 @@ def older_names() -> Iterator[None]:
     """Have tables written as they were when a partition's name ended in 64 bits."""
     from pyspark.sql import functions as F
 
-    def told_apart(df: DataFrame, columns: Sequence[str]) -> DataFrame:
-        texts = [F.col(each).cast("string") for each in columns]
+    def told_apart(df: DataFrame, texts: Sequence[Column]) -> DataFrame:
         shown = F.concat_ws(".", *(F.coalesce(each, F.lit("null")) for each in texts))
         plain = F.substring(F.regexp_replace(shown, "[^A-Za-z0-9_.-]", "_"), 1, 40)
         marked = [part for each in texts for part in (each.isNull(), each)]

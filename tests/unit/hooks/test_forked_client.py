@@ -340,7 +340,6 @@ def test_a_client_is_not_forked(
 ) -> None:
     """The application runs once all the same; one line says why."""
     stages.start()
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     (stages.folder / "runs").touch()
     change(stages, monkeypatch)
     counts = "from pathlib import Path\nwith Path(__file__).with_name('runs').open('a') as runs: runs.write('x')"
