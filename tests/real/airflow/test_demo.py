@@ -151,11 +151,11 @@ def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path, demo: Call
 
 def clients(process: RealProcess, tmp_path: Path) -> list[psutil.Process]:
     """The clients of the Spark server, also those that are forked."""
-    forking = [
-        each for each in running(psutil.process_iter(), f"{tmp_path}/tmp/") if "fork_server" in str(each.cmdline())
-    ]
-    forked = [child for each in forking for child in each.children()]
-    return [*running(process.family(), "airflow_cairn.spark.remote.client"), *forked]
+    found = running(process.family(), "airflow_cairn.spark.remote.client")
+    for each in running(psutil.process_iter(), f"{tmp_path}/tmp/"):
+        with suppress(psutil.Error):  # gone meanwhile
+            found += each.children() if "airflow_cairn.spark.remote.fork_server" in each.cmdline() else ()
+    return found
 
 
 def test_ctrl_c_before_the_end(tmp_path: Path, demo: Callable[..., RealProcess]) -> None:
