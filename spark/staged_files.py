@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ..checkpoint.documents.staged_tables import DELETES, Mode, SortedBy, StagedFile, TableDescription
+from ..checkpoint.documents.staged_tables import DELETES, Mode, SortedBy, StagedFile, TableDescription, partitions_of
 from .execution.transport import is_remote
 from .output import committer
 from .stored import growing_table
@@ -109,10 +109,9 @@ def _below(own: str, path: str) -> str:
 
 def _partition_values(df: DataFrame, table: TableDescription) -> list[Column]:
     """Give as texts what tells partitions apart."""
-    units = table.partition_units or ("",) * len(table.partition_by)
-    plain = growing_table.texts(table.partition_by)
-    of_time = zip(plain, table.partition_by, units, strict=True)
-    return [_unit(df.schema[name], unit) if unit else text for text, name, unit in of_time]
+    texts = growing_table.texts(table.partition_by)
+    columns = zip(texts, partitions_of(table), strict=True)
+    return [_unit(df.schema[name], unit) if unit else text for text, (name, unit) in columns]
 
 
 def _unit(column: StructField, unit: str) -> Column:
@@ -121,7 +120,7 @@ def _unit(column: StructField, unit: str) -> Column:
 
     value = f.col(quoted(column.name))
     if column.dataType.typeName() == "timestamp":
-        # Without a division: its result is a float, which is less exact than a moment.
+        # First down to a whole day or hour: a division of the moment itself gives a float, which may be the next one's.
         days, hours = (f.unix_micros(value) - f.pmod(f.unix_micros(value), f.lit(each)) for each in _MICROSECONDS)
         day, hour = f.date_from_unix_date(f.round(days / _MICROSECONDS[0]).cast("int")), hours.cast("string")
     else:

@@ -191,9 +191,9 @@ def write_options(properties: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, value in properties.items():
         own = name.removeprefix("write.parquet.")
-        for theirs, option in _PARQUET_OPTIONS.items() if own != name else ():
-            if own == theirs or (theirs.endswith(".") and own.startswith(theirs)):
-                found[option + own.removeprefix(theirs)] = value
+        for known, option in _PARQUET_OPTIONS.items() if own != name else ():
+            if own == known or (known.endswith(".") and own.startswith(known)):
+                found[option + own.removeprefix(known)] = value
     level = properties.get("write.parquet.compression-level")
     if level and properties.get("write.parquet.compression-codec", "zstd") == "zstd":
         found["parquet.compression.codec.zstd.level"] = level

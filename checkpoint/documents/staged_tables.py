@@ -247,10 +247,14 @@ def types_of(columns: Mapping[str, Any]) -> dict[str, str]:
     return {each["name"]: json.dumps(_bare(each["type"]), sort_keys=True) for each in columns["fields"]}
 
 
-def partitions_shown(of: TableDescription | Manifest) -> str:
+def partitions_of(table: TableDescription | Manifest) -> list[tuple[str, str]]:
+    """Give each partition column with the unit of time that is kept apart, empty for the value."""
+    return list(zip(table.partition_by, table.partition_units or ("",) * len(table.partition_by), strict=True))
+
+
+def partitions_shown(table: TableDescription | Manifest) -> str:
     """Name the partitions for people."""
-    units = of.partition_units or ("",) * len(of.partition_by)
-    return ", ".join(f"{unit}({each})" if unit else each for each, unit in zip(of.partition_by, units, strict=True))
+    return ", ".join(f"{unit}({column})" if unit else column for column, unit in partitions_of(table))
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
