@@ -123,7 +123,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> lanes.L
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let what the tests of the lane with the Airflow start go before all else."""
+    """Keep the form of logs that tests read, and let what the lane with the Airflow starts go before all else."""
+    logs: Any = session.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (logs.caplog_handler, logs.report_handler):
+        # Pytest adds these to each logger that does not propagate. A logger of PySpark's class gives what is added to
+        # it a formatter of JSON, and that class comes to any logger made while another thread makes one of PySpark's.
+        handler.setFormatter = lambda _: None
     if session.config.option.dist == "loadscope" and not hasattr(session.config, "workerinput"):
         session.config.add_cleanup(lanes.SessionGivesWay().close)
 
@@ -136,10 +141,7 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let the lane with the Airflow go first, and have each test read logs in the form that pytest writes."""
-    logs: Any = item.config.pluginmanager.get_plugin("logging-plugin")
-    # A logger of PySpark's gives this handler a formatter of JSON, which later tests would then read: seen in one run.
-    logs.caplog_handler.setFormatter(logs.formatter)
+    """Let the lane with the Airflow go first."""
     if getattr(item.config, "workerinput", {}).get("lanes"):
         lanes.give_way(item.nodeid)
 
