@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from ..checkpoint.documents.staged_tables import NO_KEY, Format, Mode, TableDescription
@@ -219,7 +218,6 @@ class OpenPostgres:
 
     def create(self, columns: Mapping[str, Any]) -> None:
         """Create the table, unless there is one."""
-        from psycopg.errors import DuplicateTable, UniqueViolation
         from psycopg.sql import SQL, Identifier
 
         of = [
@@ -228,8 +226,8 @@ class OpenPostgres:
             )
             for each in columns["fields"]
         ]
-        with suppress(DuplicateTable, UniqueViolation), self._connect() as connection:
-            connection.execute(SQL("CREATE TABLE {} ({})").format(self._name, SQL(", ").join(of)))
+        with self._connect() as connection:
+            _create(connection, SQL("{} ({})").format(self._name, SQL(", ").join(of)))
 
     def data_files(self) -> Iterator[DataFile]:
         """See `OpenTable`.
@@ -267,12 +265,12 @@ class OpenPostgres:
         """Set a mark, with the number of rows that an append adds; tell whether it is new."""
         from psycopg.sql import SQL
 
-        connection.execute(
-            SQL(
-                "CREATE TABLE IF NOT EXISTS {} (sink text, token text, checkpoint bigint, rows bigint, "
+        if not self._has_marks(connection):
+            columns = SQL(
+                "{} (sink text, token text, checkpoint bigint, rows bigint, "
                 "xact bigint DEFAULT txid_current(), committed timestamptz DEFAULT now(), PRIMARY KEY (sink, token))"
-            ).format(self._marks())
-        )
+            )
+            _create(connection, columns.format(self._marks()))
         query = SQL("INSERT INTO {} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1").format(self._marks())
         return connection.execute(query, [mark.owner, mark.token, mark.checkpoint, added]).fetchone() is not None
 
@@ -472,6 +470,17 @@ class OpenPostgres:
         import psycopg
 
         return psycopg.connect(**{"connect_timeout": 10, **self._settings})
+
+
+def _create(connection: Any, table: Any) -> None:
+    """Create a table, unless there is one.
+
+    One transaction at a time does so: `IF NOT EXISTS` alone fails, in one of three ways, while another one creates it.
+    """
+    from psycopg.sql import SQL
+
+    connection.execute("SELECT pg_advisory_xact_lock(hashtext('airflow_cairn'))")
+    connection.execute(SQL("CREATE TABLE IF NOT EXISTS {}").format(table))
 
 
 def _no_right(to: str) -> str:
