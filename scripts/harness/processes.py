@@ -29,8 +29,8 @@ from .wait import WaitTimeoutError, wait_until
 
 T = TypeVar("T")
 
-MARK = "CAIRN_HARNESS_MARK"
-"""The variable by which a process that left the tree is found."""
+MARK = "SPARK_CAIRN_HARNESS_MARK"
+"""The variable by which a process that left the tree is found. A fork server gets those of a SPARK_ alone."""
 
 _running: dict[int, RealProcess] = {}
 

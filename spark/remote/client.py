@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
@@ -36,6 +36,7 @@ from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submiss
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     from ..epoch import Epoch
 
@@ -63,6 +64,8 @@ def main(environ: dict[str, str] | None = None) -> int:
         if sys.argv[1:] == [RELEASE]:
             release_session(submission)
             return 0
+        # It connects in time, too: at its end, PySpark would ask a server that is gone for ten minutes.
+        Thread(target=_release_in_time, args=(submission,), name="cairn ends in time", daemon=True).start()
         application = application_of(submission)
         with loading():
             with pandas_when_used():
@@ -71,7 +74,6 @@ def main(environ: dict[str, str] | None = None) -> int:
     except CairnError as error:
         say(Problem.of(error).line(), sys.stdout)
         return NOT_RUN
-    Thread(target=_release_in_time, args=(submission,), name="cairn ends in time", daemon=True).start()
     over = Event()
     if submission.nonce:
         Thread(target=_keep_open, args=(spark, over), name="cairn keeps the session", daemon=True).start()
@@ -115,24 +117,25 @@ def connect(submission: Submission) -> SparkSession:
 
     # The application's own SparkSession.builder.getOrCreate() then returns this session.
     os.environ["SPARK_REMOTE"] = server.url(submission.session)
-    _open(server, submission.session)
-    # Taken from this builder, which alone switches PySpark's functions to Spark Connect.
-    spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
-    _bound_retries(spark, submission.patience)
-    if submission.attempt:
-        forget_cached(spark, submission.attempt)
-    for key, value in submission.conf.items():
-        with _explaining_refusal(f"conf {key}", " Set it where the server is started."):
-            spark.conf.set(key, value)
-    for paths, kind in (
-        (submission.py_files, {"pyfile": True}),
-        (submission.files, {"file": True}),
-        (submission.archives, {"archive": True}),
-        (submission.jars, {}),
-    ):
-        if paths:
-            with _explaining_refusal(f"{', '.join(paths)} as files of the session"):
-                spark.addArtifacts(*paths, **kind)
+    with contextlib.ExitStack() as undone:
+        undone.callback(_open(server, submission).stop)
+        # Taken from this builder, which alone switches PySpark's functions to Spark Connect.
+        spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
+        if submission.attempt:
+            forget_cached(spark, submission.attempt)
+        for key, value in submission.conf.items():
+            with _explaining_refusal(f"conf {key}", " Set it where the server is started."):
+                spark.conf.set(key, value)
+        for paths, kind in (
+            (submission.py_files, {"pyfile": True}),
+            (submission.files, {"file": True}),
+            (submission.archives, {"archive": True}),
+            (submission.jars, {}),
+        ):
+            if paths:
+                with _explaining_refusal(f"{', '.join(paths)} as files of the session"):
+                    spark.addArtifacts(*paths, **kind)
+        undone.pop_all()
     return spark
 
 
@@ -163,11 +166,17 @@ def _keep_open(spark: SparkSession, over: Event) -> None:
             spark.conf.get("spark.app.name", None)
 
 
-def _open(server: ConnectServer, session: str) -> None:
-    """Make the session that every builder returns from now on, by a channel: a URL names no trusted authority."""
+def _open(server: ConnectServer, submission: Submission) -> RemoteSession:
+    """Make the session that every builder returns from now on, by a channel: a URL names no trusted authority.
+
+    It gives up on a lost server after a minute at most; PySpark's own limit is ten.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
-    RemoteSession.builder.channelBuilder(channel_builder(server, session)).create()
+    made = RemoteSession.builder.channelBuilder(channel_builder(server, submission.session)).create()
+    made.client.set_retry_policies([DefaultPolicy(max_retries=submission.patience, max_backoff=10_000)])
+    return made
 
 
 def release_session(submission: Submission) -> None:
@@ -222,14 +231,6 @@ def _function(name: str) -> Callable[[Epoch], object]:
     if not callable(found):
         raise InvalidConfigError(f"the application {name} is no function but a {type(found).__name__}")
     return found
-
-
-def _bound_retries(spark: SparkSession, patience: int) -> None:
-    """Give up on a lost server after a minute at most; PySpark's own limit is ten."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
-    client: Any = spark.client
-    client.set_retry_policies([DefaultPolicy(max_retries=patience, max_backoff=10_000)])
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import grpc
@@ -35,6 +36,8 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
     closed: set[tuple[str, str]] = field(default_factory=set)
     open: set[tuple[str, str]] = field(default_factory=set)
     refuses_release: bool = False
+    holds: dict[str, tuple[Event, Event]] = field(default_factory=dict)
+    """By a key of conf: set when it is being set, and what the answer then waits for."""
 
     def AnalyzePlan(self, request: Any, context: Any) -> Any:
         session = self._admit("AnalyzePlan", request, context)
@@ -62,6 +65,10 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
             if pair.key.startswith("spark.executor."):
                 context.abort(grpc.StatusCode.INTERNAL, f"[CANNOT_MODIFY_CONFIG] Cannot modify {pair.key}")
             conf[pair.key] = pair.value
+            if pair.key in self.holds:
+                came, go = self.holds[pair.key]
+                came.set()
+                go.wait()
         for pair in operation.get_with_default.pairs:
             answer.pairs.add(key=pair.key, value=conf.get(pair.key, pair.value))
         for key in operation.get.keys:
@@ -125,4 +132,7 @@ def connect_server(**options: Any) -> Iterator[ConnectStandIn]:
     try:
         yield made
     finally:
-        server.stop(None).wait()
+        stopped = server.stop(None)
+        for _, go in made.holds.values():
+            go.set()
+        stopped.wait()

@@ -89,11 +89,15 @@ def ctrl_c(process: RealProcess, tmp_path: Path, family: list[psutil.Process]) -
     (folder,) = (tmp_path / "tmp").glob("cairn-demo-*")
     psutil.Process(process.pid).send_signal(signal.SIGINT)
     printed = ended(process, 600)
-    wait_until(lambda: not [each for each in family if each.is_running()], 600, "all processes to be gone")
+    wait_until(lambda: not left(family), 600, "all processes to be gone", details=lambda: str(left(family)))
     assert "every process that the demonstration started has been ended" in printed
     assert process.family() == []
     assert not folder.exists()
     return printed
+
+
+def left(family: list[psutil.Process]) -> list[psutil.Process]:
+    return [each for each in family if each.is_running()]
 
 
 def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path, demo: Callable[..., RealProcess]) -> None:

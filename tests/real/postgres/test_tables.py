@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,7 @@ def test_the_first_commit_creates_the_table(place: Postgres) -> None:  # semanti
         told = notice(place.stage(staging, "a", 1), place.stage(staging, "b", 2, stage="c"))
         with ThreadPoolExecutor(4) as pool:
             sinks = [place.new_sink(create=True) for _ in range(4)]
-            list(pool.map(lambda sink: sink.notify_checkpoint_complete(told), sinks))
+            list(pool.map(methodcaller("notify_checkpoint_complete", told), sinks))
         assert place.rows() == [1, 2]
     place.run('DROP TABLE "the.shop".orders')
     kinds = ["short", "integer", "long", "float", "double", "boolean", "date", "timestamp_ntz", "timestamp", "string"]

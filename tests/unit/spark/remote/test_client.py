@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from airflow_cairn.spark.execution.fence import EndSignal
 from airflow_cairn.spark.remote import client
-from airflow_cairn.spark.remote.submission import Submission, session_id
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from tests.support.connect_stand_in import connect_server
 from tests.support.errors import raises_code
 
@@ -37,6 +41,38 @@ def test_its_session_is_released_without_it(there: bool, monkeypatch: pytest.Mon
                 client._release_in_time(submission)
         assert server.closed == ({("cairn", ONE)} if there else set())
     assert ends == [128 + signal.SIGTERM]
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["server is there", "server is gone"])
+def test_it_is_told_to_end_while_it_connects(there: bool) -> None:  # semantics V2
+    """PySpark itself asks a server that is gone for ten minutes, when the process ends."""
+    came, go = Event(), Event()
+    with connect_server(holds={"spark.author": (came, go)}) as server:
+        at = {"host": "localhost", "port": server.port}
+        submission = Submission("os.getpid", ONE, {"spark.author": "x"}, at, patience=3)
+        told = {**os.environ, VARIABLE: submission.to_json()}
+        process = subprocess.Popen([sys.executable, "-m", "airflow_cairn.spark.remote.client"], env=told)
+        with ending(process):
+            assert came.wait(300)
+            if there:
+                process.terminate()
+                go.set()
+                assert process.wait(300) == 128 + signal.SIGTERM
+                assert server.closed == {("cairn", ONE)}
+    with ending(process):
+        process.terminate()
+        assert process.wait(300) == 128 + signal.SIGTERM
+
+
+@contextmanager
+def ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let no failed test leave the process."""
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 def test_a_client_that_lives_uses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
