@@ -104,8 +104,6 @@ _RIGHTS = {
     Mode.REPLACE: ("INSERT", "DELETE"),
     Mode.UPSERT: ("SELECT", "INSERT", "UPDATE", "DELETE", "TEMPORARY"),
 }
-
-
 _NEWEST = "SELECT sink, token, checkpoint, rows, xact FROM {marks} WHERE sink ~ %s AND xact >= %s ORDER BY xact DESC"
 _RUN_ALONG = """
 WITH RECURSIVE parts(part) AS (
@@ -473,10 +471,7 @@ class OpenPostgres:
 
 
 def _create(connection: Any, table: Any) -> None:
-    """Create a table, unless there is one.
-
-    One transaction at a time does so: `IF NOT EXISTS` alone fails, in one of three ways, while another one creates it.
-    """
+    """Create a table, unless there is one; under a lock, since two at once fail in spite of `IF NOT EXISTS`."""
     from psycopg.sql import SQL
 
     connection.execute("SELECT pg_advisory_xact_lock(hashtext('airflow_cairn'))")
