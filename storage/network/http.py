@@ -7,19 +7,21 @@ read in pieces. Processes must not share connections: a store's `session` forget
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from typing import IO, Any, ClassVar, TypeVar
 from xml.etree import ElementTree
 
 import requests
 from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
 from urllib3.exceptions import NewConnectionError
 
 from ..checksums import SHA256, algorithm_of
@@ -94,9 +96,9 @@ class Answer:
 def sending_once(session: _S) -> _S:
     """Have a session send each request once, over as many connections as threads may use at once.
 
-    Each request has its own credentials: without an `auth`, requests takes a password of `~/.netrc` in their place.
+    Each request has its own credentials, and no password of `~/.netrc`; `request` adds the proxies of the environment.
     """
-    session.auth = lambda prepared: prepared
+    session.trust_env = False
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0))
     return session
@@ -127,8 +129,16 @@ def request(
                 timeout=(options.connect_timeout_s, options.read_timeout_s),
                 stream=True,
                 allow_redirects=False,
+                **_of_environment("/".join(url.split("/", 3)[:3])),
             )
         )
+
+
+@cache
+def _of_environment(origin: str) -> dict[str, Any]:
+    """Return what requests would read anew for each request, which takes a quarter of its time."""
+    verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
+    return {"proxies": get_environ_proxies(origin), "verify": verify}
 
 
 @contextmanager

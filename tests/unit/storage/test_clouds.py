@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -40,7 +42,7 @@ from airflow_cairn.storage.azure import send
 from airflow_cairn.storage.clock import Runtime
 from airflow_cairn.storage.facts import facts_of
 from airflow_cairn.storage.names import order
-from airflow_cairn.storage.network.http import sending_once
+from airflow_cairn.storage.network.http import request, sending_once
 from airflow_cairn.storage.network.waiting import Waiting
 from airflow_cairn.storage.open import StoreOptions
 from airflow_cairn.storage.port import LifecycleRule, ObjectStat
@@ -398,6 +400,26 @@ def test_a_password_for_the_host_is_no_credential(monkeypatch: pytest.MonkeyPatc
     request = requests.Request("GET", "http://127.0.0.1/", headers={"Authorization": "Bearer of-the-request"})
     prepared = session.prepare_request(request)
     assert prepared.headers["Authorization"] == "Bearer of-the-request"
+
+
+def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Proxy) as server:
+        Thread(target=server.serve_forever).start()
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.server_port}")
+        session, wanted = sending_once(requests.Session()), f"http://storage.example:{server.server_port}/bucket/key"
+        try:
+            assert request(session, "GET", wanted, GcsOptions(), {}, None, {"a": "b"}).status == 204
+        finally:
+            server.shutdown()
+    assert asked == [f"{wanted}?a=b"]
 
 
 def _other_crc(answer: Answer) -> Answer:
