@@ -29,9 +29,9 @@ from ...storage.errors import CairnError
 from ..execution.failure_kinds import error_line
 from ..execution.fence import END_SIGNAL
 from ..execution.log_lines import print_log_lines, say
-from ..execution.transport import JOB_SERVER
+from ..execution.transport import JOB_SERVER, Heard, hear
 from .channel import ConnectChannel, channel_builder, check_version, import_client, pandas_when_used
-from .server import GLOBAL_VIEWS, SESSION_TIMEOUT_S, ConnectServer
+from .server import GLOBAL_VIEWS, LOOPBACK, SESSION_TIMEOUT_S, ConnectServer
 from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission, is_function, release_replaced
 
 if TYPE_CHECKING:
@@ -169,13 +169,22 @@ def _keep_open(spark: SparkSession, over: Event) -> None:
 def _open(server: ConnectServer, submission: Submission) -> RemoteSession:
     """Make the session that every builder returns from now on, by a channel: a URL names no trusted authority.
 
-    It gives up on a lost server after a minute at most; PySpark's own limit is ten.
+    A call to a lost server fails after a minute at most; PySpark's own limit is ten. Cairn's server on this machine
+    never comes back, so a call fails as soon as the server is gone.
     """
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
+    class WhileItLives(DefaultPolicy):
+        def can_retry(self, e: BaseException) -> bool:
+            if not super().can_retry(e):
+                return False
+            if server.authority is None or server.host != LOOPBACK:
+                return True
+            return hear(server.host, server.port, server.authority) in (Heard.SERVER, Heard.SILENCE)
+
     made = RemoteSession.builder.channelBuilder(channel_builder(server, submission.session)).create()
-    made.client.set_retry_policies([DefaultPolicy(max_retries=submission.patience, max_backoff=10_000)])
+    made.client.set_retry_policies([WhileItLives(max_retries=submission.patience, max_backoff=10_000)])
     return made
 
 

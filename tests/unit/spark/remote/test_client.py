@@ -16,7 +16,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from airflow_cairn.spark.execution.fence import EndSignal
+from airflow_cairn.spark.execution.transport import Heard
 from airflow_cairn.spark.remote import client
+from airflow_cairn.spark.remote.server import LOOPBACK, ConnectServer
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from tests.support.connect_stand_in import connect_server
 from tests.support.errors import raises_code
@@ -62,6 +64,31 @@ def test_it_is_told_to_end_while_it_connects(there: bool) -> None:  # semantics 
     with ending(process):
         process.terminate()
         assert process.wait(300) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("authority", "heard", "asked"),
+    [
+        ("of Cairn", Heard.NOTHING, 1),
+        ("of Cairn", Heard.STRANGER, 1),
+        ("of Cairn", Heard.SILENCE, 2),
+        ("of Cairn", Heard.SERVER, 2),
+        (None, Heard.NOTHING, 0),
+    ],
+)
+def test_calls_are_repeated_while_the_server_of_cairn_lives(
+    monkeypatch: pytest.MonkeyPatch, authority: str | None, heard: Heard, asked: int
+) -> None:  # semantics V4
+    calls = list[object]()
+    monkeypatch.setattr(client, "hear", lambda *at: calls.append(at) or heard)
+    server = ConnectServer(LOOPBACK, 1, "token", authority=authority)
+    made = client._open(server, Submission("routes.py", ONE, {}, {}, patience=2))
+    try:
+        with pytest.raises(Exception, match=r"UNAVAILABLE|failed to connect"):
+            made.client.get_configs("spark.app.name")
+        assert min(len(calls), 2) == asked, "2: PySpark asks more than once about each failure"
+    finally:
+        made.stop()
 
 
 @contextmanager
