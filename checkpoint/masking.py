@@ -112,8 +112,8 @@ def _is_secret(text: str, found: re.Match[str], value: re.Match[str]) -> bool:
 
 # Which names mean a secret: decided by the words of a name, as a reader would.
 #
-# The driver has no Airflow, whose own list of such names is asked besides where a DAG is parsed
-# (`operators/stage/submit_options.py`). So its words are here too.
+# Airflow has a list of such words, and where a DAG is parsed it is asked, too (`operators/stage/submit_options.py`).
+# A driver has no Airflow, so the words are also here.
 
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -30,10 +30,10 @@ _AT_START = re.compile(
 )
 """Variables that Python, PySpark and its libraries read while they are loaded (measured); a child cannot set these."""
 _MAY_HOLD_SECRETS = re.compile(r"SPARK_REMOTE|PYSPARK_SUBMIT_ARGS|PYSPARK_REMOTE_INIT_CONF|SPARK_\w*(CONF|OPTS)")
-"""Those of them that are read later, and whose value may hold a secret."""
+"""Such variables that are read later, and whose values may hold a secret."""
 _OF_STATUS = re.compile(r"(Umask|[UG]id|Groups|Sig(Blk|Ign)|Cap\w+|NoNewPrivs|Seccomp|Cpus_allowed|Mems_allowed):.*")
 _PROTOCOL = 1
-"""Part of the socket's name: a fork server of a Cairn that speaks another one is not asked."""
+"""Part of the socket's name: a client does not ask a fork server of a Cairn with another protocol."""
 
 
 class ForkedClient:
@@ -86,7 +86,7 @@ class ForkedClient:
             said = b""
             with suppress(OSError):
                 said = self._connection.recv(100)
-            # A handler of a signal may have come here meanwhile, and have read the status.
+            # A signal's handler may have called this during `recv`, and have read the status.
             if self.returncode is None:
                 if not said:
                     log.warning("How the application has ended is not known: its fork server was killed")

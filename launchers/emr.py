@@ -1,8 +1,8 @@
 """Steps of an EMR cluster, and job runs of EMR Serverless and of EMR on EKS, over their operators and hooks.
 
-**Steps.** The token is the end of the step's name, which `ListSteps` shows. No field of a step refuses a second one:
-the claim allows one. A step is the `spark-submit` on the cluster's first node: it ends with the driver in client mode,
-and in cluster mode with what YARN says of the driver, which a cancelled step leaves to its fence.
+**Steps.** The token is the end of the step's name, which `ListSteps` shows. EMR would take a second step of that name;
+the claim allows only one. A step is the `spark-submit` on the cluster's first node. In client mode it ends with the
+driver. In cluster mode it ends as YARN says of the driver, and a cancelled step leaves the driver to its fence.
 
 **Job runs.** The token is `clientToken`: a second `StartJobRun` with it starts nothing. It is the end of the job run's
 name too, which `ListJobRuns` shows. The handover goes into the classification `spark-defaults`, whose values EMR takes
@@ -101,7 +101,7 @@ class EmrStepLauncher(Launcher):
         self._operator.deferrable, self._operator.wait_for_completion = False, False
 
     def run_instead(self, program: str, arguments: Sequence[str]) -> None:
-        """See `Launcher`; a jar's `--class` is left, for Spark looks at none with a Python file."""
+        """See `Launcher`; a jar's `--class` stays, because Spark ignores it with a Python file."""
         self._check_step()
         (step,) = self._steps()
         options, _ = _split(_words([step]))
@@ -137,7 +137,7 @@ class EmrStepLauncher(Launcher):
         return _state_of(status)
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
-        """See `Launcher`; a step that EMR does not know has it refuse the question, and each is asked about alone."""
+        """See `Launcher`. EMR refuses a question that names an unknown step: then each is asked about alone."""
         client, ids, found = self._client, sorted(drivers), dict[str, DriverState]()
         for at in range(0, len(ids), MAX_IDS):
             try:
@@ -197,7 +197,7 @@ def _state_of(status: Mapping[str, Any]) -> DriverState:
 
 
 def _words(steps: Sequence[Any]) -> list[str]:
-    """Return the words after `spark-submit` in the one step; empty if there is none such."""
+    """Return the words after `spark-submit` in the only step; empty for other programs and for more steps."""
     jar = steps[0].get("HadoopJarStep") if len(steps) == 1 and isinstance(steps[0], Mapping) else None
     if not isinstance(jar, Mapping) or str(jar.get("Jar")).rpartition("/")[2] != "command-runner.jar":
         return []
@@ -307,7 +307,7 @@ class JobRunLauncher(Launcher):
         """Put the handover into the job run.
 
         Raises:
-            InvalidConfigError: a setting is longer than EMR takes, or an option that has been rendered is none.
+            InvalidConfigError: a setting is longer than EMR takes, or a rendered option is refused by `check`.
         """
         self.check()
         operator, submit = self._operator, dict(self._operator.job_driver[self.kind])
@@ -343,7 +343,7 @@ class JobRunLauncher(Launcher):
         operator.deferrable, operator.wait_for_completion = False, False
 
     def run_instead(self, program: str, arguments: Sequence[str]) -> None:
-        """See `Launcher`; a jar's `--class` is left, for Spark looks at none with a Python file."""
+        """See `Launcher`; a jar's `--class` stays, because Spark ignores it with a Python file."""
         submit = {**self._submit, "entryPoint": as_s3(program), "entryPointArguments": [*arguments]}
         self._operator.job_driver = {**self._operator.job_driver, self.kind: submit}
 

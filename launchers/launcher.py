@@ -1,8 +1,8 @@
-"""What Cairn needs of whatever starts a stage's application: a launcher.
+"""A launcher starts a stage's application by an operator of a service; this module says what Cairn needs of one.
 
-A driver belongs to one execution, whose token the service keeps with it: in the field by which the service refuses a
-second submission, where it has one, and in a name that its listing shows. So a driver is found by its token alone, also
-where the task died before it had heard the driver's id, and no driver of another execution is ever taken for it.
+A driver belongs to one execution, whose token the service keeps: in a name that its listing shows, and in the field by
+which it refuses a second submission, if it has one. So the token alone finds the driver, also after the task died
+before it had heard the driver's id, and never finds the driver of another execution.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What a submission has to carry besides the author's own."""
+    """Cairn's part of a submission, besides the author's."""
 
     token: str
-    """Of the execution; letters and digits."""
+    """Token of the execution; letters and digits."""
     name: str
-    """Of the execution, for people; ends with the token."""
+    """Name of the execution, for people; ends with the token."""
     defaults: Mapping[str, str]
     """Spark conf that the author may override."""
     conf: Mapping[str, str]

@@ -17,7 +17,7 @@ _CONNECTION = {
     "conn-fields": {
         "storage": {
             "label": "Storage",
-            "description": "URI of what the Test button probes. A DAG names its storage itself.",
+            "description": "URI of the storage that the Test button probes. A DAG names its own.",
             "schema": {"type": ["string", "null"]},
         },
         "region_name": {"label": "Region", "schema": {"type": ["string", "null"]}},
@@ -33,7 +33,7 @@ _CONNECTION = {
         },
         "request_payer": {
             "label": "Request payer",
-            "description": "requester, of a bucket whose requests the requester pays.",
+            "description": "requester, if this account pays for its requests to the bucket.",
             "schema": {"type": ["string", "null"]},
         },
         "server_side_encryption": {
@@ -53,7 +53,7 @@ _CONNECTION = {
         },
     },
 }
-"""The form's fields are those that `hooks/storage_connections.py` reads, under the same names."""
+"""`hooks/storage_connections.py` reads the form's fields, under the same names."""
 
 
 def get_provider_info() -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What builds, checks and shows Cairn; not part of the installed package."""
+"""Programs that build, check and show Cairn; not part of the installed package."""

@@ -23,14 +23,14 @@ TUTORIAL = "docs/tutorial.md"
 _DAG = re.compile(r"airflow\.sdk|airflow_cairn\.(?:operators|sensors|hooks|plugin|checkpoint) import")
 _FACE = re.compile(r"^\s*from airflow_cairn import \(?([\w,\s]+?)\)?$", re.MULTILINE)
 _OF_APPLICATIONS = {"DataCheckError", "Epoch", "StateTtl", "state", "table"}
-"""What applications import from the package's own face; all else there is for DAG files."""
+"""Names that applications import from the package's own face; all others there are for DAG files."""
 _STORE = re.compile(r"s3=S3Options\(endpoint_url=")
 _MODULE = re.compile(r"^class (?P<name>[A-Z]\w+)", re.MULTILINE)
 _IMPORTED = re.compile(r"\nwith DAG\(|^with DAG\(|savepoint_dag\(\"", re.MULTILINE)
 
 
 class Kind(Enum):
-    """What runs a block."""
+    """The kind of process that runs a block."""
 
     DAG = "dag"
     MODULE = "module"

@@ -29,9 +29,9 @@ class JarSet:
     name: str
     """Names the folder in the cache, and the jars in messages."""
     packages: tuple[str, ...]
-    """What to give to `spark-submit --packages`."""
+    """Value of `spark-submit --packages`."""
     excludes: tuple[str, ...]
-    """What to give to `--exclude-packages`."""
+    """Value of `--exclude-packages`."""
     classified: tuple[str, ...] = ()
     """Paths in Maven Central of jars with a classifier, which `--packages` cannot name."""
 

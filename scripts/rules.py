@@ -1,4 +1,4 @@
-"""Which test modules cite which rule of docs/semantics.md, as `semantics X9`.
+"""Lists the test modules that cite each rule of docs/semantics.md, as `semantics X9`.
 
 Checks that a fast test cites each rule, and that each citation is a rule; `python -m scripts.rules T4` lists the tests.
 """

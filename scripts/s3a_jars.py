@@ -21,7 +21,7 @@ PACKAGES = (
     f"software.amazon.awssdk:sts:{_AWS_SDK}",
     "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1",
 )
-"""What to give to `spark-submit --packages`."""
+"""Value of `spark-submit --packages`."""
 
 EXCLUDES = (
     "software.amazon.awssdk:bundle",
@@ -38,7 +38,7 @@ EXCLUDES = (
     "io.netty:*",
     "org.slf4j:*",
 )
-"""What to give to `--exclude-packages`: the bundle, other clouds and their needs, and what the wheel has itself."""
+"""Value of `--exclude-packages`: the bundle, other clouds and their needs, and the jars of the wheel itself."""
 
 _S3A = JarSet("s3a", PACKAGES, EXCLUDES)
 

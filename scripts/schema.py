@@ -73,7 +73,7 @@ _CHECKS: dict[Callable[..., object], Schema] = {
 _ALSO: dict[type, Schema] = {
     EndedEntry: {"properties": {"status": {"not": {"const": Status.PENDING.value}}}},
 }
-"""What a class refuses beyond the types of its fields."""
+"""Rules of a class beyond the types of its fields."""
 
 
 def schemas() -> dict[str, Schema]:

@@ -1,4 +1,4 @@
-"""The end of a driver: it acknowledges what it wrote, or deletes that and declines (semantics A5, D1).
+"""The end of a driver: it acknowledges its files, or deletes them and declines (semantics A5, D1).
 
 To acknowledge, the driver writes one marker, and the head decides whether it counts. A driver that cannot tell whether
 its marker arrived deletes nothing and declines nothing; the next process finds out. To decline, the driver deletes its
@@ -168,7 +168,7 @@ def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error
 
 
 MAX_BYTES = 20 * 1024
-"""Limit for all committables of a stage together, as JSON: they point to the staged data and do not hold them."""
+"""Limit for all committables of a stage together, as JSON: they point to the staged data, and do not contain it."""
 
 
 class Committables:
@@ -180,7 +180,7 @@ class Committables:
         self.values: dict[str, Json] = {}
 
     def share_with(self, name: str, value: Json) -> float:
-        """Give how much of the room all committables would take with this one: 1.0 is all of it."""
+        """Give the share of the room that all committables would take with this one; 1.0: all of it."""
         with self._lock:
             return codec.size_of({**self.values, name: value}) / MAX_BYTES
 
@@ -223,8 +223,8 @@ def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claima
     """Acknowledge for a stage whose task was skipped; its state and tables are carried over.
 
     Input of older epochs that the stage has not read, because it did not wait for its upstreams, stays in its backlog
-    (semantics B2). The slice of an older epoch cannot stay: other stages read that epoch now, and must not see half of
-    it (B1).
+    (semantics B2). A slice of an older epoch that the stage has to read cannot stay there: other stages read that epoch
+    now, and must not see half of it (B1).
 
     Idempotent: each execution has one acknowledgement, and of two concurrent ones the first counts (semantics A2). A
     later try of the stage finds it and submits nothing.

@@ -1,9 +1,9 @@
 """An application that reports a cluster's versions: Spark, Java and Python of driver and executors.
 
 `cairn doctor --cluster` runs this file by its path, as the driver of a `spark-submit`, as a client of a Spark Connect
-server, or as the program of a service. The probe writes one line of JSON where its argument says: into a file, or by
-Spark into a folder of the storage. It imports nothing of this package before it has asked Spark, since it has to report
-even where Cairn cannot run. With a folder it also tries the storage, as a stage's driver reaches that.
+server, or as the program of a service. Its argument says where it writes one line of JSON: into a file, or by Spark
+into a folder of the storage. Before it has asked Spark it imports nothing of this package: it has to report even where
+Cairn cannot run. If the argument is a folder, it then tries the storage, as a stage's driver would.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPARK = "java_method('org.apache.spark.package', 'SPARK_VERSION') AS spark"
 
 
 def look(spark: SparkSession) -> dict[str, Any]:
-    """Ask driver and executors; a failed question is reported with the others' answers."""
+    """Ask driver and executors; if a question fails, its error stands beside the answers to the others."""
     import pyspark
 
     failed: dict[str, str] = {}

@@ -210,7 +210,7 @@ def _new_token(options: AzureOptions) -> str:
     who = _identity(options)
     with _token_lock:
         if token := _held_token(who):
-            return token  # another thread has asked meanwhile
+            return token  # another thread has asked while this one waited
         with _lock:
             if who not in _credentials:
                 _credentials[who] = _credential(options)

@@ -1,4 +1,4 @@
-"""What differs between stores in buckets, for messages and commands: one row each."""
+"""Facts in which stores in buckets differ, for messages and commands: one row for each store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StoreFacts:
     on_objects: str
     """How a policy names the objects below the root."""
     on_bucket: str
-    """How it names the bucket, for the rights to list."""
+    """How a policy names the bucket, for the rights to list."""
     own_chain: str
     """Where credentials are looked for without a connection."""
     find_credentials: str

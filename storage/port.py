@@ -41,7 +41,7 @@ class BucketRules:
     versioned: bool = False
     """True if a delete keeps the object as an old version."""
     kept_for: str = ""
-    """What keeps each deleted or replaced object for a time, such as `soft delete, 7 days`; empty if nothing does."""
+    """Rule that keeps each deleted or replaced object for a time, such as `soft delete, 7 days`; empty if none does."""
     retention: str = ""
     """How long Object Lock keeps every new object, such as `GOVERNANCE, 30 days`; empty if it does not."""
     unknown: dict[str, str] = field(default_factory=dict)

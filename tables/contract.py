@@ -1,4 +1,4 @@
-"""What a sink asks of an opened table, whatever its format."""
+"""The methods of an opened table that a sink calls, whatever the format."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class OpenTable(Protocol):
     names_files: frozenset[Mode]
     """Modes after which the table is made of the staged files, which therefore stay."""
     unseen: str
-    """What no probe of a commit sees; empty if it sees all."""
+    """Causes of failure that no probe of a commit sees; empty if it sees all."""
 
     @property
     def no_way_back(self) -> str:

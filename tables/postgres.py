@@ -116,12 +116,12 @@ FROM pg_trigger JOIN parts ON tgrelid = part WHERE NOT tgisinternal AND tgtype &
 UNION SELECT format('it has the rule %%s on DELETE', rulename)
 FROM pg_rewrite JOIN parts ON ev_class = part WHERE ev_type = '4' ORDER BY 1
 """
-"""What a DELETE of rows does besides: to rows of others, or by triggers and rules."""
+"""Other effects of a DELETE of rows: on rows of others, or by triggers and rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """What an append has added."""
+    """Rows that one append has added."""
 
     token: str
     checkpoint: int

@@ -30,7 +30,7 @@ log = logging.getLogger("airflow_cairn")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of an execution when somebody looked. Only the acknowledgement, judged by the head afterwards, decides."""
+    """State of an execution at one moment. It decides nothing: only the head judges the acknowledgement, later."""
 
     attempt: PendingEntry | None
     """The pending attempt of its epoch."""
@@ -53,7 +53,7 @@ class Standing:
     def may_count(self) -> bool:
         """Whether the execution's driver has to go on, because the execution counts or is expected to.
 
-        An attempt that nothing leads to expect may still take the execution over; `ExecutionReports.over` covers that.
+        An attempt that is not expected may still take the execution over; `ExecutionReports.over` covers that.
         """
         return self.current or self.awaited
 
@@ -148,13 +148,13 @@ class ExecutionReports(UseCase):
         """Say which executions can never count again (semantics V2).
 
         If an epoch's attempt has ended and the epoch has not completed, an execution is not over while a next attempt
-        could take it over, whether or not it has acknowledged. So the answer stays true until a person intervenes:
-        either lets an epoch go on after a failure that no retry cures (semantics F4), whose next attempt may take over
-        running executions; or rewinds the job, which undoes completed epochs.
+        could take it over, whether or not it has acknowledged. The answer stays true until a person intervenes: a
+        rewind undoes completed epochs; and if a person lets an epoch go on after a failure that no retry cures
+        (semantics F4), its next attempt may take over running executions.
 
         Args:
-            executions: that the head has named at some time.
-            head: as it was a moment ago. Executions that run according to it are not looked up, which costs no request.
+            executions: the head has named each of them at some time.
+            head: read a moment ago. An execution that runs according to it costs no request.
 
         Returns:
             The reason by token; None for an execution with which its epoch has completed, or may have. Executions that
@@ -181,9 +181,8 @@ class ExecutionReports(UseCase):
     def _may_be_taken_over(self, head: Head, it: StageRef) -> bool:
         """Tell whether the epoch has not completed, and a next attempt could take the execution over.
 
-        After a failure that no retry cures, no attempt follows by itself. An execution that has acknowledged is left
-        alone even then: a dead client's operations are not needed any more, and a live client may still be working
-        after its epoch's block.
+        After a failure that no retry cures, no attempt follows by itself. Even then an execution that has acknowledged
+        is not over: its client may still be working after the epoch's block.
         """
         ended = head.carryable(it.epoch)
         if ended is None or not self._lends(ended, it.token):
@@ -292,10 +291,10 @@ class ExecutionReports(UseCase):
             return True
 
     def _belongs_to_ack_epoch(self, head: Head, ack: AckDocument) -> bool:
-        """Tell whether the execution that the ack names surely belongs to the ack's epoch, which alone was judged.
+        """Tell whether the execution that the ack names is surely one of the ack's epoch.
 
-        The history proves this, or the handover, unless a cleaner has deleted it. Without either, the files might
-        belong to another, completed epoch and be referred to.
+        The history or the handover proves that; a cleaner may have deleted the handover. Without a proof, the files
+        may be those of another epoch, which was not judged and may have completed with them.
         """
         ended = head.ended_by_id(ack.checkpoint)
         if ack.checkpoint >= head.next_id or (ended is not None and _began_in(ended, ack)):
@@ -304,7 +303,7 @@ class ExecutionReports(UseCase):
         return handover is not None and (handover.epoch, handover.attempt) == (ack.epoch, ack.attempt)
 
     def _contradicts_handover(self, ack: AckDocument) -> bool:
-        """Tell whether an ack names another epoch or attempt than the handover of the execution whose token it has."""
+        """Tell whether an ack has the token of an execution whose handover names another epoch or attempt."""
         handover = carry_over.readable_handover(self._files, ack.stage, ack.checkpoint, ack.token)
         return handover is not None and (handover.epoch, handover.attempt) != (ack.epoch, ack.attempt)
 
@@ -391,7 +390,7 @@ def _not_begun(head: Head, document: PendingDocument, stage: str) -> str:
 BARRIER = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 _NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
 FEW = 3
-"""Upstreams that are looked up by name: stores take for a listing twelve times what they take for a look."""
+"""Up to so many upstreams are looked up one by one: stores charge twelve times as much for a listing as for a look."""
 
 
 def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
@@ -399,8 +398,8 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
 
     A stage that runs at least once waits for no upstream, so no decline is passed on to it (B2).
 
-    Costs a look at each of a few upstreams, or one listing for each checkpoint that is the home of one's execution;
-    nothing for a stage without upstream.
+    Costs a look at each upstream where there are few, else one listing for each checkpoint that is the home of an
+    upstream's execution; nothing for a stage without upstream.
     """
     if document.limits.at_least_once:
         return None

@@ -1,9 +1,9 @@
 """Chooses the executions that a new attempt takes over from the one before (semantics F1, F2).
 
-An execution carries over whole, running or acknowledged, or its stage runs again. With a failed stage run again its
-region, all stages downstream of that, and each stage that has to write lost output again (`regions`); or all stages, if
-the job wants a full failover. A stage that runs at least once (B2) does not run again with its upstream: its next run
-reads the new output.
+The new attempt takes an execution over, running or acknowledged, or runs its stage again. If a stage has failed, its
+region runs again, with all stages downstream and each stage whose output is lost (`rules/failures.py`); or all stages
+do, if the job wants a full failover. In a job that runs at least once (B2) the stages downstream do not run again:
+their next run reads the new output.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CarryOver:
     declined: frozenset[str] = frozenset()
     """Stages that had declined in the attempt before; none of them is taken over."""
     before: PendingDocument | None = None
-    """Document of the attempt before; None where there was none, or it is not known any more."""
+    """Document of the attempt before; None if there was none, or it is gone."""
     begun: frozenset[str] = frozenset()
     """Stages that a try had claimed in the attempt before."""
     failed: frozenset[str] = frozenset()
@@ -133,7 +133,7 @@ def carried_by(
         return NOTHING
     carried = carry(files, document, stages, rejected=ended.rejected, restart=restart, running=running)
     if head.carryable(epoch) is None or at_least_once not in (None, document.limits.at_least_once):
-        # An acknowledgement counts its input in the mode of its attempt; the other mode would take all input for read.
+        # The other mode would take all input of an acknowledgement for read.
         return carried.nothing()
     return carried
 
@@ -147,9 +147,9 @@ def _out(
     missing: frozenset[str],
     acknowledged: frozenset[str],
 ) -> frozenset[str]:
-    """Give the stages that are not taken over: those in `gone`, and those that one which had begun takes along."""
+    """Give the stages that are not taken over: those in `gone`, and the stages that these take along."""
     consumers = not before.limits.at_least_once
-    # A stage that never began has not failed. It takes no other of its region along, except one that has read from it.
+    # A stage that never began takes no other of its region along, except one that has read from it.
     renewed = affected(tuple(replace(spec, pipelined=()) for spec in stages), gone, consumers=consumers)
     failed = renewed & begun
     while True:
@@ -166,14 +166,12 @@ def _unreadable(files: JobFiles, stage: str, execution: Execution) -> tuple[str,
     try:
         decline = acks.read_decline(files, stage, execution)
     except DocumentError:
-        return ()  # the stage has declined all the same; its next try finds the unreadable input again
+        return ()  # its next try finds the unreadable input again
     return decline.unreadable if decline else ()
 
 
-# Check that the upstream output that a stage reads is still there and unaltered (semantics F1, R1).
-#
-# Made only in a later attempt of an epoch, so the healthy path costs no request more. Damage is confirmed like that of
-# a checkpoint; a store that does not answer is an error.
+# Checks whether the upstream output that a stage reads is there and unaltered (semantics F1, R1). Only later attempts
+# of an epoch check, so the healthy path costs no request more. A store that does not answer is an error, no damage.
 
 
 def damaged_inputs(files: JobFiles, document: PendingDocument, stages: Collection[str]) -> dict[str, str]:
@@ -196,26 +194,23 @@ def _input_problem(files: JobFiles, stage: str, execution: Execution) -> str | N
     return next((f"{handle.path}: {problem}" for handle, problem in FileCheck(files).damaged(handles)), None)
 
 
-# A later try of a stage's task, after the stage has acknowledged (semantics F5).
+# A try that comes after its stage has acknowledged (semantics F5) submits nothing, and Airflow shows it as the stage's
+# task from then on. A failover clears the task that the handover names. So before the try succeeds, it writes its name
+# and number there, in one swap. Airflow counts tries on over retries and clears, so the numbers order all tries.
 #
-# Such a try submits nothing, and Airflow shows it as the stage's task from then on. A later failover of the region
-# clears the task that the handover names, so the try writes its name and number there, in one swap, before it succeeds.
-# Airflow counts tries on over retries and clears, so their numbers order them. They also tell whether the task was
-# cleared: if so, the first try after the clear has a higher number than the try that holds the acknowledged execution.
-#
-# Races: two later tries (one swap wins, the other looks again); a zombie of an earlier try (its number is lower, so it
-# writes nothing); and a failover that has read the older name. Either that failover's swap of the head comes after the
-# try's last look at the head, or the try finds its execution replaced and claims the new one. In the first case the
-# task succeeds and the new execution is not claimed; clearing looks for exactly this (`tasks/clearing.py`). It may be
-# the failed stage itself, whose next try came before the report of the first (`another_try_holds`). A crash before the
-# swap leaves the older name and a task that Airflow tries again; a crash after it leaves the right name.
+# Races. Two later tries: one swap wins, the other try looks again. A zombie of an earlier try: its number is lower, so
+# it writes nothing. A failover that has read the older name: if its swap of the head comes before the try's last look
+# at the head, the try claims the new execution. If it comes after, the task succeeds and nobody claims the new
+# execution: clearing looks for exactly this (`tasks/clearing.py`). The failed stage itself may be the one, if its next
+# try came before the report of the first (`another_try_holds`). A crash before the swap leaves the older name and a
+# task that Airflow tries again; a crash after it leaves the right name.
 
 
 def was_cleared_since(handover: Handover | DocumentError, first_try: int) -> bool:
     """Tell whether a person has cleared a stage's task since the try that holds its acknowledged execution.
 
-    Cairn's own clears come after the swap that replaces the execution, so a try that follows one of them finds another
-    execution, which is not claimed.
+    Then the first try after the clear has a higher number than that try. Cairn itself clears only after it has replaced
+    the execution, so a try after its clear never gets here.
 
     Args:
         handover: of the acknowledged execution, or the error if it cannot be read.
@@ -251,16 +246,14 @@ def another_try_holds(files: JobFiles, stage: str, execution: Execution, claiman
     return standing is not None and standing.claimant != claimant
 
 
-# Executions of a stage that were replaced and may still run somewhere (semantics V2, F3).
-#
-# A Spark Connect server goes on with a client's operations even if the client and its task are dead. So the next
-# execution of a stage has to know the executions before it. Their tokens follow from those of their attempts: the head
-# alone tells them, nothing more is stored, and no cleaner can have deleted them.
+# Replaced executions of a stage, which may still run (semantics V2, F3): a Spark Connect server goes on with a client's
+# operations even if the client and its task are dead. So a stage's next execution has to know the executions before
+# it. Their tokens follow from those of their attempts, which the head has: no cleaner can have deleted them.
 
 
 MAX_REPLACED = 8
-"""Replaced executions that the next one is told. Their direct successor may have ended before it could interrupt them,
-so one is not enough."""
+"""Replaced executions that the next one is told of. One is not enough: it may have ended before it could interrupt the
+execution before it."""
 
 
 def replaced_executions(head: Head, stage: str, token: str) -> tuple[str, ...]:
@@ -283,11 +276,10 @@ def replaced_executions(head: Head, stage: str, token: str) -> tuple[str, ...]:
     return tuple(each for each in found if each != token)[:MAX_REPLACED]
 
 
-# Stages that have to run again although their own tasks have not failed, each with its task (semantics F1, F2).
-#
-# The swap that opens the next attempt replaces their executions; clearing their tasks comes later, and may be done by
-# another process. So the pending document names the tasks: after a crash between the two, the next process reads there
-# which tasks to clear. A task that has claimed its new execution is running again and is left out from then on.
+# Stages that have to run again although their own tasks have not failed (semantics F1, F2). The swap that opens the
+# next attempt replaces their executions; their tasks are cleared later. So the pending document names the tasks: after
+# a crash between the two, the next process reads there which tasks to clear. A task that has claimed its new execution
+# runs again, and is left out from then on.
 
 
 def restarted_by(carried: CarryOver, executions: Mapping[str, Execution]) -> frozenset[str]:
@@ -301,8 +293,8 @@ def restarted_by(carried: CarryOver, executions: Mapping[str, Execution]) -> fro
 def restart_claimants(files: JobFiles, carried: CarryOver, executions: Mapping[str, Execution]) -> dict[str, str]:
     """Give the stages that have to run again in the next attempt, each with the task that held it last.
 
-    The name is empty for a stage that has failed by itself, which Airflow or a person tries again, and for a stage
-    whose handover is gone or broken, so that its task is unknown.
+    The task is empty for a stage that has failed by itself, since Airflow or a person tries that again; and for a stage
+    whose handover is gone or broken.
     """
     if carried.before is None:
         return {}
@@ -314,7 +306,6 @@ def restart_claimants(files: JobFiles, carried: CarryOver, executions: Mapping[s
     for uid in sorted(again - carried.failed):
         execution = carried.before.executions[uid]
         handover = readable_handover(files, uid, execution.home, execution.token)
-        # If the handover is gone or broken, the holder is unknown. The stage runs again all the same: it is cleared.
         found[uid] = handover.claimant if handover is not None else ""
     return found
 
@@ -332,8 +323,8 @@ def restarts_waiting(files: JobFiles, document: PendingDocument, *, failed: bool
     Args:
         files: the job's files.
         document: of the pending attempt.
-        failed: include stages without a known holder. Airflow tries a stage again that has failed by itself, unless
-            that try ended before the failover: it found an acknowledgement that landed just then, and succeeded.
+        failed: include stages without a task. Mostly Airflow tries such a stage again; but that try may have ended
+            before the failover, because it found an acknowledgement that had just landed, and succeeded.
     """
     due = restarted_in(document)
     if failed:
@@ -345,9 +336,9 @@ def restarts_waiting(files: JobFiles, document: PendingDocument, *, failed: bool
 def begun_since(files: JobFiles, before: PendingDocument, document: PendingDocument) -> tuple[Restarted, ...]:
     """Give the stages that began in an attempt while its successor was being opened, and are replaced in it (F5).
 
-    Such a stage may have acknowledged, so that its task has succeeded, before the swap replaced its execution. The new
-    attempt's document does not name it: asked after the swap. If the process dies before, the task that waits for the
-    checkpoint clears the stage (`tasks/stage_states.py`).
+    Such a stage may have acknowledged, and its task have succeeded, before the swap replaced its execution; the new
+    attempt's document does not name it. So ask after the swap. If the process dies before it asks, the task that waits
+    for the checkpoint clears the stage (`tasks/stage_states.py`).
     """
     replaced = {
         uid: execution
@@ -362,7 +353,7 @@ def begun_since(files: JobFiles, before: PendingDocument, document: PendingDocum
 
 
 def unclaimed(files: JobFiles, document: PendingDocument) -> frozenset[str]:
-    """Give the stages whose execution no try has claimed: one listing for each checkpoint that is one's home."""
+    """Give the stages whose execution no try has claimed; one listing for each checkpoint that began one of them."""
     return frozenset(document.executions) - acks.marked(files, document.executions, "handover")
 
 
@@ -377,7 +368,7 @@ def readable_handover(files: JobFiles, stage: str, home: int, token: str) -> Han
 def pass_on_handover(
     files: JobFiles, handover: Handover, claimant: str, try_number: int, *, adopted: bool = False
 ) -> bool:
-    """Name another claimant in a handover, if it is still as it was read; False where it is not, or that is unknown.
+    """Name another claimant in a handover, unless it has changed since it was read; False where it has, or may have.
 
     Args:
         files: the job's files.

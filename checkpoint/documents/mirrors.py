@@ -18,14 +18,14 @@ class MirrorHold:
     """A checkpoint that a pass copies, which the cleaner spares until the hold ends by itself."""
 
     token: Token
-    """Of the pass."""
+    """Token of the pass."""
     source: RestorePointer
     until_ms: Count
-    """Only renewed before this moment: what a cleaner has seen as dead stays dead."""
+    """The pass renews the hold only before this moment: a hold that a cleaner saw as dead stays dead."""
     files: tuple[Key, ...] = field(default=(), metadata=SPARSE)
-    """What the pass copies beside the checkpoint: lists of completed epochs, and the metadata of waiting notices."""
+    """Other files that the pass copies: lists of completed epochs, and the metadata of waiting notices."""
     epochs: tuple[Epoch, ...] = field(default=(), metadata=SPARSE)
-    """Those whose input the pass copies."""
+    """Epochs whose input the pass copies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ NO_KEY = "cairn.no_key"
 
 
 class Mode(StrEnum):
-    """What rows do to a table, by the name of the method that stages them."""
+    """How rows change a table, by the name of the method that stages them."""
 
     APPEND = "append"
     OVERWRITE = "overwrite_partitions"
@@ -140,14 +140,14 @@ class Manifest:
     deletes: tuple[StagedFile, ...] = field(default=(), metadata=SPARSE)
     """Files of the keys that an upsert deletes."""
     version: str = field(default="", metadata=SPARSE)
-    """That of the table when the epoch's first attempt was triggered."""
+    """Version of the table when the epoch's first attempt was triggered."""
     partition_units: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """As of a `TableDescription`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedBranch:
-    """What a driver has written to a branch of an Iceberg table."""
+    """A branch of an Iceberg table, as a driver has left it."""
 
     table_id: str
     base: str

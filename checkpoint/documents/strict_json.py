@@ -1,13 +1,13 @@
-"""Frozen dataclasses to JSON and back, by their annotations; what does not fit is named by its path.
+"""Turns frozen dataclasses into JSON and back, by their annotations; an error names the path of what does not fit.
 
-`plain_json` is the one check of a value that an author gives to be kept, before it gets into a document.
+`plain_json` checks each value that an author gives, before it gets into a document.
 
-Kept to what our documents use: str, int, bool, None, enums, nested dataclasses, `tuple[X, ...]`, `dict[str, X]`, unions
-with None, `Json` for a user's own value, and `Annotated[X, check]` where `check(value)` raises ValueError or an error
-of ours. Fields a document lacks take their default; fields it has too many are refused with `exact`, because
-a process that writes the document back would lose them.
+An annotation may be str, int, float, bool, an enum, a dataclass, `tuple[X, ...]`, `dict[str, X]`, a union with None,
+`Json` for a user's value, or `Annotated[X, check]`, where `check(value)` raises ValueError or a `CairnError`. A field
+that a document lacks takes its default. With `exact` an unknown field is refused: a process that writes the document
+back would lose it.
 
-A reader is built once for each annotation; a document of 100,000 files is read a million times over.
+A reader is built once for each annotation: a document of 100,000 files calls readers a million times.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ..errors import DocumentError, InvalidStateError
 T = TypeVar("T")
 
 Json = Any
-"""A value of the user's own, already known to be JSON (`plain_json`)."""
+"""A user's value, already checked by `plain_json`."""
 
 MAX_VALUE_DEPTH = 12
-"""Brackets inside brackets of such a value; a document is refused beyond 20 (semantics W5), and has some around it."""
+"""Levels of nesting in a user's value. A document has at most 20 (semantics W5), some of them around the value."""
 
 _MAX_BITS = 12_000
 """Python's own JSON reader refuses numbers of more than 4,300 digits."""
@@ -41,7 +41,7 @@ SPARSE = MappingProxyType({"sparse": True})
 """`field(metadata=SPARSE)`: the field is left out of the JSON while it is empty, which must be its default."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-"""JSON as they are; by their exact type, because an enum may be a text as well."""
+"""Types whose values are JSON already. They are compared exactly, because an enum may be a text, too."""
 
 _Reader = Callable[[Any], Any]
 
@@ -53,13 +53,13 @@ def plain_json(
     refusal: type[CairnError] = InvalidStateError,
     later: Callable[[object], bool] | None = None,
 ) -> Any:
-    """Give an author's value as it will come back: a copy that is equal to it, a tuple being equal to a list.
+    """Copy an author's value as it will be read back: each tuple as a list, all else equal.
 
     Args:
         what: what the value is, for the message.
         value: text, finite numbers, booleans, None, and lists, tuples and dictionaries of them.
         refusal: the error to raise.
-        later: tells what the run replaces, such as another task's result; it is left as it is.
+        later: tells whether the run replaces a value, such as another task's result; that is left as it is.
     """
     return _Plain(what, refusal, later).copy(value, "", 1)
 
@@ -111,7 +111,7 @@ class _Plain:
             value.encode()
         except UnicodeEncodeError:
             raise self._refused(path, "it holds text that UTF-8 cannot hold") from None
-        return str.__str__(value)  # the text itself: an enum that is a text has another one to print
+        return str.__str__(value)  # the text itself: `str` of an enum that is a text gives its name
 
     def _refused(self, path: str, why: str) -> CairnError:
         where = f" at {path[:80]}" if path else ""
@@ -119,14 +119,14 @@ class _Plain:
 
 
 class _MisfitError(Exception):
-    """Something does not fit; the path to it grows as the error leaves the readers."""
+    """A value does not fit; each reader that the error leaves adds a step to the value's path."""
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
         self.path: list[str] = []
 
     def below(self, step: str) -> _MisfitError:
-        """Say where the value is within what encloses it."""
+        """Put a step in front of the path."""
         self.path.insert(0, step)
         return self
 
@@ -134,7 +134,7 @@ class _MisfitError(Exception):
 def to_json(value: Any, without: Container[str] = ()) -> Any:
     """Turn a dataclass, and whatever it holds, into plain JSON values.
 
-    A None that is the default is left out, and so is what is empty in a field that is `SPARSE`.
+    A None is left out where it is the field's default, any empty value where the field is `SPARSE`.
 
     Args:
         value: the value.
@@ -173,7 +173,7 @@ def to_json(value: Any, without: Container[str] = ()) -> Any:
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, str, bool, bool], ...] | None:
-    """Give each field's name, its name in the JSON, and whether a None and what is empty are left out."""
+    """Give each field's name, its name in the JSON, whether a None is left out, and whether any empty value is."""
     if not dataclasses.is_dataclass(kind):
         return None
     return tuple(
@@ -183,7 +183,7 @@ def _fields(kind: Any) -> tuple[tuple[str, str, bool, bool], ...] | None:
 
 
 def stored_fields(cls: Any) -> dict[str, bool]:
-    """Give the names of a dataclass's fields in the JSON, each with whether it is never left out."""
+    """Give each field of a dataclass by its name in the JSON, and whether the JSON always has it."""
     return {stored: not (none or sparse) for _, stored, none, sparse in _fields(cls) or ()}
 
 
@@ -193,7 +193,7 @@ def stored_name(cls: Any, name: str) -> str:
 
 
 def common(record: Any, cls: Any) -> dict[str, Any]:
-    """Give the fields that a record has of a class, to make another record of the same attempt."""
+    """Give those fields of a record that a class declares, to make another record of the same attempt."""
     return {each.name: getattr(record, each.name) for each in dataclasses.fields(cls)}
 
 
@@ -247,7 +247,7 @@ def _typed(value: Any, wanted: type, called: str) -> None:
 
 def _scalar(wanted: type) -> _Reader:
     def read(value: Any) -> Any:
-        # bool is an int in Python, and never where a document wants a number.
+        # Compared exactly: in Python a bool is an int, and a document that wants a number takes no bool.
         if type(value) is wanted:
             return value
         if wanted is float and type(value) is int:
@@ -311,7 +311,7 @@ def _document(cls: Any, exact: bool) -> _Reader:
     def read(value: Any) -> Any:
         _typed(value, dict, "an object")
         found = {}
-        # What is there, not what may be: most documents leave most of their fields out.
+        # A loop over the fields that are there: most documents leave out most fields.
         for name, content in value.items():
             if name not in readers:
                 continue
@@ -338,7 +338,7 @@ def _document(cls: Any, exact: bool) -> _Reader:
 
 
 def _as_they_are(hint: Any) -> frozenset[type]:
-    """Give the types whose values a field takes with no more to check or to turn."""
+    """Give the types whose values a field takes without a check or a change."""
     if get_origin(hint) in (Union, types.UnionType):
         return frozenset().union(*(_as_they_are(option) for option in get_args(hint)))
     return frozenset({hint}) & _PLAIN if isinstance(hint, type) else frozenset()

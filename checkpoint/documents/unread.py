@@ -24,7 +24,7 @@ from .strict_json import from_json, stored_fields, to_json
 T = TypeVar("T")
 
 _FILLERS: dict[bytes, tuple[bytes, Any]] = {b"[": (b"[0]", [0]), b"{": (b'{"":0}', {"": 0})}
-"""What takes the place of a cut value, by its first byte: as bytes, and parsed. No field of records can hold it."""
+"""Stand-ins of a cut value, by its first byte: as bytes, and parsed. No field of records can hold one."""
 
 
 class Unread:

@@ -85,7 +85,7 @@ class _Pass:
 
     @property
     def epochs(self) -> tuple[str, ...]:
-        """Those whose input is copied."""
+        """Epochs whose input is copied."""
         return tuple(dict.fromkeys(self.latest.folded))
 
 

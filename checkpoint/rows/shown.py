@@ -1,7 +1,7 @@
 """The first rows of a state or a published table for people to look at in a page: few, short, no secrets (O1).
 
-A page may be asked for by many. So rows, columns, the text of a value, the bytes that are read and the keys that are in
-memory are bounded, whatever the state holds; `apart.py` bounds what they unpack to.
+Many people may open a page. So there are limits, whatever the state holds: for rows, columns, a value's text, the bytes
+that are read, the keys in memory, and in `apart.py` for what the bytes unpack to.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ COLUMNS = 50
 CELL = 200
 """Characters of a value."""
 READ_BYTES = 64 * 1024 * 1024
-"""Of the files: of each column a dictionary and a page, which are a megabyte each where Spark wrote them."""
+"""Bytes of the files. Of each column a dictionary and a page are read; Spark writes about a megabyte of each."""
 KEYS = 100_000
-"""Budget for a state's deltas, which are read before the first row is known."""
+"""Keys of a state's deltas, all of which are read before the first row is known."""
 _LOOKED_AT = 20_000
 """Characters of a value that are searched for secrets; no more are shown."""
 
@@ -46,7 +46,7 @@ class FirstRows:
     """A value for each column; a long one is cut, a nested one is its JSON as text, a secret is masked."""
     more_rows: bool
     read_in_part: bool
-    """Whether reading ended early, because more bytes or keys would have had to be read than a page may."""
+    """Whether reading ended early, at `READ_BYTES` or `KEYS`."""
 
     def as_json(self) -> dict[str, Json]:
         """Give the rows as plain JSON values."""
@@ -70,7 +70,7 @@ def shown_columns(found: StoredState) -> list[str]:
 
 
 def shown_rows(parquet: Any, files: Ranges, found: StoredState, budget: ReadBudget) -> tuple[Rows, bool]:
-    """Read the first rows, and one more where there is one; and tell whether the budget did not reach for them.
+    """Read the first rows, and one more to know whether there are more; tell whether the budget ran out.
 
     Args:
         parquet: pyarrow's reader.
@@ -85,7 +85,7 @@ def shown_rows(parquet: Any, files: Ranges, found: StoredState, budget: ReadBudg
 
 
 def _within(rows: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
-    """Give as many rows as are needed, or as a budget reaches for, and whether it did not reach."""
+    """Give as many rows as are needed, or as the budget allows, and whether the budget ran out."""
     found: list[dict[str, Any]] = []
     try:
         found.extend(islice(rows, ROWS + 1))

@@ -65,7 +65,7 @@ def with_ended(head: Head, ended: EndedEntry) -> Head:
 
 
 def reject(head: Head, ended: EndedEntry, token: str) -> Head:
-    """Note that an execution of an ended checkpoint was answered `DISCARDED`, so that no later attempt carries it."""
+    """Note that an execution of an ended checkpoint was answered `DISCARDED`, so no later attempt takes it over."""
     if token in ended.rejected:
         return head
     return with_ended(head, replace(ended, rejected=(*ended.rejected, token)))
@@ -108,7 +108,7 @@ def leave_notice(
 
 
 def note_delivered(head: Head, checkpoint: int, listener: str) -> Head:
-    """Note that a listener was notified how a checkpoint ended; a notice without listeners goes (C4, D4)."""
+    """Note that a listener was notified how a checkpoint ended; drop a notice without listeners (C4, D4)."""
     notices = (
         replace(each, listeners=tuple(name for name in each.listeners if name != listener))
         if each.checkpoint == checkpoint
@@ -121,9 +121,10 @@ def note_delivered(head: Head, checkpoint: int, listener: str) -> Head:
 def bounded(old: Head, new: Head) -> Head:
     """Give `new` with no more history than a head holds; the lowest ids go first (semantics O1).
 
-    Once in a swap, after all that the swap decides. What ends in this very swap stays, so that its tasks can read how
-    it ended; there is room, because fewer may be pending at once than the history holds (semantics S3). What an epoch's
-    next attempt is made from goes after all others: the epoch waits in the queue, or for a person (S1, C2, F4).
+    Called once in a swap, after all its other decisions. An attempt that ends in this very swap stays, so that its
+    tasks can read how it ended; there is room, because fewer may be pending at once than the history holds (semantics
+    S3). An attempt from which the next one of its epoch is made goes last: the epoch waits in the queue, or for a
+    person (S1, C2, F4).
     """
     excess = len(new.history) - MAX_HISTORY
     if excess <= 0:
@@ -214,9 +215,9 @@ def where_is(head: Head, epoch: str, find_forgotten: Callable[[], int | None]) -
 
 # Savepoints in the head (semantics P1 to P3, T4, T5).
 #
-# A savepoint is opened once, with an id out of the job's sequence, gets the checkpoint that it is made from, and ends
-# once. From the second to the third the checkpoint is pinned (the cleaner). A failed savepoint does not count as a
-# failed checkpoint, so it never fails the job (D5); and a savepoint subsumes and commits nothing (C2, C4).
+# A savepoint is opened, with an id of the job's sequence; is given the checkpoint to copy; and ends: each once. From
+# the second step to the third the cleaner keeps that checkpoint. A failed savepoint does not count as a failed
+# checkpoint, so it never fails the job (D5); and a savepoint subsumes and commits nothing (C2, C4).
 #
 # A savepoint gets its checkpoint at once, or waits for that of one epoch: the epoch under way when it was requested, or
 # the job's last one. If the job is idle and its newest checkpoint has left out stages, the savepoint waits for the next
@@ -346,7 +347,7 @@ def settle_savepoints(head: Head, now_ms: int) -> Head:
 
     An epoch may complete while an attempt of it is pending, or if the next one follows by itself: after a counted
     failure within the limit (D5) and after a pause of the DAG (S1). An epoch that has not begun may begin, unless the
-    job is shut down. In all other cases it has ended. If no savepoint fails, the same head is returned.
+    job is shut down. In all other cases the epoch is over. If no savepoint fails, the same head is returned.
     """
     for entry in head.savepoints:
         if entry.waits:

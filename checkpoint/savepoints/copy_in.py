@@ -54,8 +54,7 @@ class Copied:
     body: Spool
     """The lines of the metadata behind its header."""
     header: MetadataHeader
-    """That of the checkpoint that the savepoint was made from, with the positions of the sources as they are kept here.
-    """
+    """Header of the checkpoint that the savepoint was made from, with the sources' positions as this job keeps them."""
     stages: int = 0
     hooks: int = 0
     in_flight: int = 0

@@ -258,9 +258,9 @@ def _raw_lines(folder: ObjectStore, where: str) -> Iterator[bytes]:
 
 # The folder of one savepoint while it is made or disposed of (semantics P1, W4).
 #
-# The folder belongs to one request of one job: before anything else lands in it, `_request` does, created once. So a
-# folder that holds foreign files is distinguished from one that this request has begun, before the job's head knows
-# of the savepoint; and a target that may not be written to is refused before, too.
+# The folder belongs to one request of one job: the first object in it is `_request`, which is created once. So a folder
+# with foreign files is told from one that this request has begun, and a target that may not be written to is refused,
+# before the job's head knows of the savepoint.
 #
 # The job's head says which folder it is, and a process that may write the head may name another one. So nothing is
 # copied into a folder, and nothing in it is deleted, unless the folder itself says that it is this request's.

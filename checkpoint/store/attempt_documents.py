@@ -1,13 +1,11 @@
 """The document of an attempt: inside its entry in the head while it is pending and small, otherwise its own object.
 
-In the head the document costs no extra request, neither to write nor to read. Before a swap that ends the attempt
-without completing it, the swapping process writes the document as an object, which a large document is from the start.
-So documents of ended attempts, which later attempts and notices need, are always objects, and the head does not grow
-with its history.
+In the head the document costs no extra request, neither to write nor to read. If the attempt ends without completing,
+the process that ends it writes the document as an object, just before its swap. So the documents of ended attempts,
+which later attempts and notices need, are always objects, and the head does not grow with its history.
 
-The object is written before the swap. A crash between the two leaves the attempt pending, and an object that the
-cleaner keeps while the attempt is pending, and deletes once it has completed. The process that ends the attempt later
-finds the same content.
+A crash between that write and the swap leaves the attempt pending, and an object. The process that ends the attempt
+later finds the same content. If the attempt completes, the cleaner deletes the object.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class AttemptDocuments:
         """The document read last, by its token: documents never change, so none is read twice in a row."""
 
     def of(self, entry: PendingEntry | EndedEntry) -> PendingDocument:
-        """Read the document of an attempt; of a large one its stages and executions are read when they are used."""
+        """Read the document of an attempt. The stages and executions of a large one are read only when used."""
         # Read once: a driver's threads share the coordinator, and another thread may replace the document here.
         known = self._last.get(entry.token)
         if known is not None:
@@ -72,7 +70,7 @@ class AttemptDocuments:
     def lent_by(self, ended: EndedEntry | None) -> PendingDocument | None:
         """Read the document by which an ended attempt lends executions to the next; None where it lends none.
 
-        What was left behind may be being deleted, so it lends nothing although it may be there still.
+        An attempt that was left behind lends nothing: a cleaner may be deleting its document.
         """
         return None if ended is None or ended.left_behind else self.readable(ended)
 

@@ -234,10 +234,9 @@ def _named(job: JobFiles, entry: CompletedEntry, stage: str | None) -> Iterator[
             yield of, line.subtask, line.handle
 
 
-# Lineage: inputs and outputs of an epoch, as data sets whose names stay the same from epoch to epoch. Found by what
-# the stages acknowledged. Which of its upstreams' outputs an application has really read is not recorded: all that it
-# may read counts. Of a checkpoint's metadata, and of upstreams, no more is read than what is named; each stage has
-# checked what it restored.
+# Lineage: inputs and outputs of an epoch, as data sets whose names stay the same from epoch to epoch. They follow from
+# the acknowledgements. Nothing records which of its upstreams' outputs an application has really read, so all that it
+# may read counts. Files are named, not read: each stage has checked what it restored.
 
 
 TABLE = "table"

@@ -137,7 +137,7 @@ class CheckpointDetails:
     tables: tuple[str, ...] = ()
     """Names of the published tables."""
     changes: tuple[TableChange, ...] = ()
-    """What it does to tables outside of the storage; empty unless it is retained."""
+    """Changes that it makes to tables outside of the storage; empty unless it is retained."""
     inputs: Mapping[str, WindowText] = field(default_factory=dict)
     """By run id, the windows of time that the runs in `replay` and in a stage's `owes` read, as far as known."""
     followed_by: FollowedBy | None = None

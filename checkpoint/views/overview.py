@@ -36,7 +36,7 @@ NAMED = 3
 """Stages that one alarm names."""
 
 OWED_MS = 5 * 60_000
-"""For so long a commit may be on its way."""
+"""An owed commit that is younger raises no alarm: a task may be making it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,15 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class OwedCommits:
-    """What a table, or another listener, was not told yet of completed checkpoints."""
+    """Completed checkpoints that a table, or another listener, has not been told of."""
 
     listener: str
     checkpoint: int
-    """The oldest."""
+    """The oldest of them."""
     completed_at_ms: int | None
-    """None: that checkpoint is no longer retained."""
+    """Time at which the oldest completed; None: it is no longer retained."""
     number: int
+    """How many they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class Overview:
 
 
 def overview(coordinator: Coordinator) -> Overview:
-    """Look at a job; a few reads beside those of its list where checkpoints are pending."""
+    """Look at a job. Costs the reads of its list, and a few more if checkpoints are pending."""
     head = coordinator.head()
     newest = sorted(head.pending, key=lambda entry: entry.id, reverse=True)[:PENDING]
     found = listing(coordinator)
@@ -360,9 +361,9 @@ class ServerRow:
     run_id: str | None
     """The DAG run that it is for; None: all of the job's."""
     machine: str | None
-    """On which it listens, on loopback; a hash. None: it listens for all machines."""
+    """Hash of the machine on whose loopback it listens; None: it listens for all machines."""
     host: str | None
-    """By which other machines reach it; None: they do not, or it is not up yet."""
+    """Name or address by which other machines reach it; None: none does, or it is not up yet."""
     port: int | None
     started_at_ms: int
     lease_until_ms: int
@@ -383,19 +384,19 @@ class ServerRow:
 
 
 def servers(coordinator: Coordinator, now_ms: int) -> list[ServerRow]:
-    """List a job's servers, oldest first; none where it never had one."""
+    """List a job's servers, oldest first."""
     try:
         record, _ = coordinator.files.read(ServersDocument, KEY)
     except GoneError:
         return []
-    # The record's own order is that of their last renewals.
+    # The record has the servers in the order in which they last renewed their leases.
     oldest_first = sorted(record.servers, key=lambda each: (each.started_ms, each.nonce))
     head = _head(coordinator) if any(each.use is not None for each in oldest_first) else None
     return [_row(record.job, each, head, now_ms) for each in oldest_first]
 
 
 def _head(coordinator: Coordinator) -> Head | None:
-    """Give the job's head; None where it cannot be read, which others say."""
+    """Give the job's head; None where it is broken, which other views report."""
     try:
         return coordinator.head()
     except CairnError as error:

@@ -1,4 +1,4 @@
-"""What checkpoints do to tables outside of the storage, and which commits are owed (decision 0056)."""
+"""Changes that checkpoints make to tables outside of the storage, and the commits that are owed (decision 0056)."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ NEXT = "The job's next task commits it; the log of one that could not says why."
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What one checkpoint does to a table."""
+    """The change that one checkpoint makes to a table."""
 
     table: str
-    """By which the group knows it."""
+    """The table's name in the group."""
     title: str
-    """The table's own name; that of the group if it is not known."""
+    """The table's own name; its name in the group if that is not known."""
     way: str
     """How: `append`, `upsert`, …, or `branch`."""
     rows: int
     give_up: str | None
     """The command that gives the commit up, if it is owed, or was made and not noted."""
     description: TableDescription | None
-    """As it was at the trigger; None: unknown."""
+    """The table at the trigger; None: unknown."""
     owner: str
-    """Who has staged it; another one if the storage had another URI then."""
+    """Job and storage that staged the change, as `owner_of` names them."""
 
     @property
     def what(self) -> str:
-        """How, and of how many rows."""
+        """The kind of change, and the number of rows."""
         return _what(self.way, self.rows)
 
     @property

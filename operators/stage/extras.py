@@ -84,11 +84,11 @@ def _run_of(epoch: str, read: Slice | None) -> str:
 
 
 # The driver's part of Cairn in the job's storage, for services that take their files by address. The object's name
-# holds the hash of its content, so any writer's object serves all, and a version never passes for another. It is read
-# and compared before each submission, since a driver runs it (decision 0030). Each use after a day writes it anew,
-# and an upload of another version deletes those that were not used for `UNUSED_DAYS`. So a driver finds its zip
-# unless it waits for its start longer than that. Races: of two who create it one wins, with the same bytes. A cleaner
-# that has listed the object just before its renewal may delete it: that driver does not start, and the next try
+# holds the hash of its content, so one object serves all writers, and no version passes for another. Since a driver
+# runs it, it is read and compared before each submission (decision 0030). Once a day a use writes it anew, and an
+# upload of another version deletes those that were not used for `UNUSED_DAYS`. So a driver finds its zip unless it
+# waits for its start longer than that. Races: if two create the object, one wins, with the same bytes. A cleaner may
+# have listed the object just before its renewal and delete it: then the driver does not start, and the next try
 # uploads it again.
 
 

@@ -87,7 +87,7 @@ NO_PROGRAMS = {
     "file, ['-f', 'totals.sql', '--hivevar', 'out=' + Output('totals')], with "
     "java_class='org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver'",
 }
-"""What is no program of spark-submit, by the end of its name, and how it becomes a stage."""
+"""Ends of names of files that are no programs of spark-submit, each with how such a file becomes a stage."""
 
 _PROBE = "cairn-asks"
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")

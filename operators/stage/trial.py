@@ -194,7 +194,7 @@ PROGRAM = """from airflow_cairn import Epoch
 with Epoch.current():
     pass
 """
-"""What the stage's file has to hold: it acknowledges, if conf, code and the storage's credentials have arrived."""
+"""The stage's program: it acknowledges, if conf, code and the storage's credentials have arrived."""
 
 LONGEST_S = 3600.0
 """How long a driver is waited for."""
@@ -269,7 +269,7 @@ class TrialJob:
     unheard: list[Launcher] = field(default_factory=list)
     """Launchers whose submission ended with an error: the service may have accepted it."""
     kept: DeleteFailures = field(default_factory=list)
-    """What of it could not be removed."""
+    """Objects of the trial that could not be deleted."""
 
     def submit(self, launcher: Launcher) -> str:
         """Submit as a stage does, by a launcher of its own; returns the driver."""

@@ -54,8 +54,8 @@ from .run_facts import (
     RunOptions,
     check_intervals,
     check_options,
+    check_room,
     kind_of,
-    make_room,
     options_of,
     run_facts,
     slice_of,
@@ -377,7 +377,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             push(DECLINED_KEY, _described(answer, retry_at))
             if retry_at is not None:
                 if answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
-                    make_room(self.get_dag(), coordinator, ti)
+                    check_room(self.get_dag(), coordinator, ti)
                 self._wait(settings, request, answer, retry_at)
             first = ""
             if answer.reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:

@@ -1,6 +1,7 @@
-"""Facts of Airflow's DAG run as plain values for the domain and for sources, and what its conf asks for.
+"""Turns a DAG run of Airflow into plain values for the domain and for sources.
 
-That is room for a job's last run (P2), and a start from a savepoint (R1, R3, R6).
+Also refuses a schedule that gives its runs nothing to read (T8) and a wait that could not end (P2), and starts a job
+from the savepoint that its DAG or a run's conf names (R1, R3, R6).
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import DAG
 
 from ...checkpoint import RequestKind
 from ...checkpoint.config import REFUSE
@@ -84,7 +83,7 @@ def slice_of(
         detail: additional facts about the input.
         reads_window: whether the epoch reads the run's data interval, if there is no source.
         has_source: whether a source determines the epoch's input; then a window is not required.
-        again: whether to read the epoch although the job has read its window, or may have.
+        again: whether to read the run's window even if the job has read it, or may have.
 
     Raises:
         RefusedError: the epoch would read the run's data interval, and the run has none.
@@ -94,8 +93,8 @@ def slice_of(
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
     if again and has_source:
         raise InvalidConfigError(
-            "dag_run.conf['cairn']['read_again'] is for a job without a source, and this one has one. To read again "
-            "what a source has read go back by `cairn rewind`",
+            "dag_run.conf['cairn']['read_again'] is for a job without a source, and this job has one. To read a "
+            "source's input again, go back by `cairn rewind`",
             run=context["ti"].run_id,
         )
     if not has_source and not reads_window:
@@ -151,7 +150,7 @@ _NEVER = {
 def check_intervals(
     dag: DAG, reads_window: object, *, has_source: bool, on_gap: str = "report", **where: str | None
 ) -> None:
-    """Refuse a job whose runs would have nothing to read (semantics T8), or no gaps to refuse (T12).
+    """Refuse a job whose runs would have nothing to read (semantics T8), or `on_gap="refuse"` without windows (T12).
 
     Args:
         dag: the DAG whose schedule gives the intervals.
@@ -217,7 +216,7 @@ def _as_written(timetable: object) -> str:
     return f"schedule={expression!r} (a {type(timetable).__name__} without an interval)"
 
 
-def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol) -> None:
+def check_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol) -> None:
     """Refuse to wait for the job's last run if Airflow would start it only after the waiting run ends.
 
     Both would wait until the stop is given up. The last run is queued because a drain made it, or because it was
@@ -281,7 +280,7 @@ def check_options(options: RunOptions, storage: object, job: object, **where: st
             raise InvalidConfigError(f"{name} must be True or False", **where, **{name: shorten(value)})
         if value and options.restore_from is None:
             raise InvalidConfigError(
-                f"{name} is about a savepoint to start from: give restore_from too, or leave it out", **where
+                f"{name} is about a savepoint to start from: give restore_from too, or leave {name} out", **where
             )
     check_restore_from(options.restore_from, storage, job, **where)
     return options
@@ -331,7 +330,7 @@ def options_of(conf: object) -> RunOptions:
             )
     options = RunOptions(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False), found.get(_AGAIN, False))
     if options.restore_from is None and found.keys() - {_AGAIN}:
-        raise InvalidConfigError(f"dag_run.conf[{CONF_KEY!r}] says how to start and not from what: give {_FROM!r} too")
+        raise InvalidConfigError(f"dag_run.conf[{CONF_KEY!r}] says how to start, but not from what: give {_FROM!r} too")
     return options
 
 

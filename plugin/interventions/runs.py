@@ -109,8 +109,8 @@ def plan_clear(
     cleared = api.clear_failed(dag_id, run_id, list(tasks), _note(stage), dry_run=True)
     if not cleared:
         raise InterventionRefusedError(
-            "None of these tasks has failed, so nothing is to run again. To have work done again that has completed, "
-            "go back to an older checkpoint."
+            "None of these tasks has failed, so nothing is to run again. To repeat work that has completed, go back to "
+            "an older checkpoint."
         )
     named = wording.some([str(task) for task in cleared], NAMED)
     effects = [f"Cleared in {run_of_head(head, entry.epoch)}, so that they run again: {named}."]
@@ -191,7 +191,7 @@ def missing(entry: SavepointEntry, api: AirflowApiHook, dag_id: str) -> str | No
     run_id = run_id_of(entry.epoch)
     try:
         if api.run_state(dag_id, run_id) is None:
-            return f"Airflow has no DAG run {run_id} yet. A person who may make runs has it made with Go on"
+            return f"Airflow has no DAG run {run_id} yet. A person who may make runs makes it with Go on"
         if api.is_over(dag_id, run_id):
             return f"the DAG run {run_id} has ended. A person who may edit runs gives the stop up with Go on"
     except AirflowApiError as error:

@@ -40,7 +40,7 @@ class Bar:
 
 @dataclass
 class Board:
-    """What the table shows. Who watches the job tells it, and a terminal draws it.
+    """The content of the table. The watcher of the job fills it in, and a terminal draws it.
 
     Args:
         stages: in the order in which they run.
@@ -51,7 +51,7 @@ class Board:
     clock: Callable[[], float]
     title: str = "no checkpoint is pending"
     story: list[str] = field(default_factory=list)
-    """What was killed and what came back, a line each."""
+    """Lines that say what was killed, and what came back."""
     _bars: dict[str, Bar] = field(default_factory=dict)
     _triggered_s: float = 0.0
     _completed_s: float | None = None

@@ -18,7 +18,7 @@ from .stored_state import Row, state_rows
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing one state found."""
+    """The result of comparing one state."""
 
     name: str
     rows: int

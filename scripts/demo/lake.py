@@ -1,4 +1,4 @@
-"""Tables of Iceberg, Delta and PostgreSQL that the flights pipeline appends to, and a reader that looks meanwhile."""
+"""Tables of Iceberg, Delta and PostgreSQL that the flights pipeline appends to, and a reader that keeps looking."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CREATE = "CREATE TABLE flights (date timestamp, delay bigint, origin text, dest
 Days = dict[str, int]
 """How many rows a table has of each day."""
 Look = dict[str, Days]
-"""What a reader found in each table."""
+"""Rows of each day that a reader found in each table."""
 
 
 class Lake:
@@ -63,7 +63,7 @@ class Lake:
 
     @property
     def env(self) -> dict[str, str]:
-        """What the DAG and its connections take."""
+        """Variables for the DAG and its connections."""
         catalog = {"conn_type": "generic", "extra": {"type": "sql", **self._properties}}
         found = psycopg.conninfo.conninfo_to_dict(self._dsn)
         database = {

@@ -1,4 +1,4 @@
-"""What a completed checkpoint holds of a keyed state: its rows, and the bytes that the last epoch wrote of it."""
+"""Reads a keyed state in a completed checkpoint: its rows, and the bytes that the last epoch wrote of it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _SUMS: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Written:
-    """What the newest completed checkpoint wrote of a state, in bytes, and what the whole state is."""
+    """Bytes that the newest completed checkpoint wrote of a state, and bytes of the whole state."""
 
     name: str
     added_bytes: int

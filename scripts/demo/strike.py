@@ -24,7 +24,7 @@ _STEP_S = 0.03
 
 @dataclass(frozen=True)
 class KillOrder:
-    """What to kill, and in which epoch (1-based)."""
+    """The process to kill, and the epoch in which to kill it (1-based)."""
 
     stage: str
     """Whose driver, or whose client; or `SERVER`."""
@@ -108,7 +108,7 @@ def _running(programs: list[psutil.Process]) -> set[str]:
 def _processes(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # gone meanwhile, or another user's
+        with suppress(psutil.Error):  # it has just ended, or is another user's
             if process.cmdline() and wanted(process):
                 found.append(process)
     return found

@@ -46,7 +46,7 @@ class Watcher:
         self._kill = kill
         self._board = board
         self.killed: KillOrder | None = None
-        """What was killed, and when."""
+        """The processes that were killed, and when."""
         self._epochs: list[str] = []
         self._days: dict[str, str] = {}
         self._announced: set[int] = set()

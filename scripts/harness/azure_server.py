@@ -34,7 +34,7 @@ class AzureServer(BucketServer):
         return AzureOptions(self.endpoint_url)
 
     def start(self) -> None:
-        """Start the server and wait until it listens; a port that somebody else takes meanwhile is tried again.
+        """Start the server and wait until it listens; if another program takes the port first, try again with another.
 
         Raises:
             ProcessDiedError: it ended at once, three times.

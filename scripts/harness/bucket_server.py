@@ -1,4 +1,4 @@
-"""What the servers of S3, Google Cloud Storage and Azure have in common, for tests that run on each."""
+"""The base of the servers of S3, Google Cloud Storage and Azure, for tests that run on each."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from .service import Service
 
 USER = "postgres"
 _UNPRIVILEGED = "nobody"
-"""Whom it runs as where we are root: PostgreSQL refuses to be."""
+"""The user that runs the server if we are root, as whom PostgreSQL refuses to run."""
 
 
 class PostgresServer(Service):
@@ -39,12 +39,12 @@ class PostgresServer(Service):
 
     @property
     def dsn(self) -> str:
-        """What a client connects with."""
+        """The address for a client."""
         return f"host={self.root} port={self._port} user={USER} dbname=postgres connect_timeout=10"
 
     @property
     def jdbc_url(self) -> str:
-        """What a Java program connects with, if the server is `for_java`."""
+        """The address for a Java program, if the server is `for_java`."""
         return f"jdbc:postgresql://{LOOPBACK}:{self._port}/postgres?user={USER}"
 
     def create_database(self, name: str) -> str:

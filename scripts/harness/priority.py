@@ -1,4 +1,4 @@
-"""Which processes give way to others on the same machine.
+"""Has some processes give way to others on the same machine.
 
 Linux shares the processor among sessions first, and niceness counts only within one (`man 7 sched`, autogroup). So a
 session has a niceness of its own, which a new session does not inherit.

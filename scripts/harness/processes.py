@@ -109,7 +109,7 @@ class RealProcess:
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
             return os.getsid(process.pid) == self.pid or process.environ().get(MARK) == self._mark
-        except (psutil.Error, OSError):  # gone meanwhile, or another user's
+        except (psutil.Error, OSError):  # it has just ended, or is another user's
             return False
 
     def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:

@@ -66,7 +66,7 @@ class S3Server(BucketServer):
         return S3Options(self.endpoint_url, REGION, self.access_key, self.secret_key)
 
     def start(self) -> None:
-        """Start the server and wait until it listens; a port that somebody else takes meanwhile is tried again.
+        """Start the server and wait until it listens; if another program takes the port first, try again with another.
 
         Raises:
             ProcessDiedError: it ended at once, three times.

@@ -1,4 +1,4 @@
-"""What every real part of the tests is: processes with a folder of their own, and nothing left afterwards."""
+"""The base of every real part of the tests: processes with a folder of their own, which leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one way to wait: for a condition, up to a deadline, saying what did not come.
+"""Waits for a condition up to a deadline, and says what did not come.
 
 A deadline only ends what hangs: it is several times what a busy machine needs, so that no speed decides a test.
 """

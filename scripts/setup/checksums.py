@@ -1,4 +1,4 @@
-"""What set-up fetches, by content: the checksums in `pinned/` beside this file, written when a version was chosen.
+"""Checks what set-up fetches: the checksums in `pinned/` beside this file, written when a version was chosen.
 
 python -m scripts.setup.checksums     # after a change of versions: write down the jars that are in .cache/ivy now
 """

@@ -13,7 +13,7 @@ from .base import CACHE, SetupError, only_one, run, say
 from .downloads import download
 
 OLDEST = 17
-"""What Spark 4 asks for."""
+"""The version that Spark 4 asks for."""
 
 _JDK = CACHE / "jdk"
 _ADVICE = "no Java 17 or newer. Type: sudo apt-get install -y openjdk-17-jre-headless (or set JAVA_HOME)"

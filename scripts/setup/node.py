@@ -61,7 +61,7 @@ def pins_of(pinned: Path) -> str:
 
 
 def install_packages(node: Node, pinned: Path, target: Path) -> None:
-    """Install the packages that a folder pins into a new folder; none of their programs runs meanwhile.
+    """Install the packages that a folder pins into a new folder, without running any program of theirs.
 
     Raises:
         SetupError: a package cannot be fetched, or is not what is written down.

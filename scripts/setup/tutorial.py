@@ -1,4 +1,4 @@
-"""What the tutorial installs, in uv's cache: its test then installs it without a network.
+"""Puts the tutorial's packages into uv's cache: its test then installs them without a network.
 
 PySpark alone is 430 MB to fetch. Online, uv also keeps one more copy of it, 2 GB, for each environment.
 """

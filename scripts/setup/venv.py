@@ -10,7 +10,7 @@ from .uv import ensure_uv
 
 VENV = ROOT / ".venv"
 SITE = CACHE / "site" / "venv"
-"""What `make site` needs, beside `.venv`: nobody else waits for it, and the tests run with what users have."""
+"""Environment of `make site`, apart from `.venv`: nobody else waits for it, and the tests run with what users have."""
 _STAMP = ".cairn-synced"
 _SYNC = ("sync", "--locked", "--compile-bytecode")
 """Compiled here, once: where Python may not write bytecode, each process would compile Airflow anew (two seconds)."""

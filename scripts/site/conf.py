@@ -1,4 +1,4 @@
-"""What Sphinx is told of the site. `scripts/site/__main__.py` runs it on copies of the pages."""
+"""Sphinx's settings for the site. `scripts/site/__main__.py` runs Sphinx on copies of the pages."""
 
 from __future__ import annotations
 

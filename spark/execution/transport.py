@@ -144,13 +144,12 @@ def check_version(version: str) -> None:
         )
 
 
-# The job's shared Spark server: checks that it is the program that listens at its address (semantics F4, V4). A
-# connection proves nothing: another program may have taken the port of a server that has ended. So the server shows a
-# certificate that only a process with its token can make, before anything is sent to it. The server's Python process
-# shows it. That process lives on if Spark's JVM hangs, so Spark has to answer too. A decline checks this too: the
-# attempt of a declined stage may end before its task reports the failed try. So the decline itself records that the
-# server was gone; otherwise the failure would count separately, although it has the same cause as those of the other
-# stages.
+# Checks that the program at the address of the job's shared Spark server is that server (semantics F4, V4). A
+# connection proves nothing: another program may have taken the port of a server that has ended. So before anything is
+# sent, the server's Python process shows a certificate that only a process with the server's token can make. That
+# process lives on if Spark's JVM hangs, so Spark has to answer, too. A decline checks the server as well, and records
+# that it was gone: the attempt may end before the stage's task reports the failed try, and without the record this
+# failure would count apart from those of the other stages, which have the same cause.
 
 
 CONNECT_S = 10.0

@@ -109,7 +109,7 @@ def choose(spark: SparkSession, url: str) -> Committer:
             if not _is_there(spark, name):
                 raise InvalidConfigError(
                     "Spark lacks the manifest committer, and no other is safe on Google Cloud Storage and Azure: the "
-                    "classic one renames folders there file by file, so a task that dies meanwhile leaves rows behind. "
+                    "classic one renames folders there file by file, so a task that dies then leaves rows behind. "
                     f"Add {GS_PACKAGES if url.startswith('gs:') else ABFS_PACKAGES} to the application's packages "
                     "(Hadoop 3.3.5 or newer)",
                     missing=name,

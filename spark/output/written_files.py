@@ -204,10 +204,10 @@ def without_rows(
     return [each.key] if end[4:] == MAGIC and footer_bytes + _AROUND_BYTES == each.size_bytes else []
 
 
-# A state is written beside its Spark server, and these files are uploaded, so that the next epoch finds them here
-# (semantics V3). The copy has the store's bytes, and the SHA-256 that the acknowledgement names. If a state has no
-# room here, Spark writes it to the store, as it does without a local folder. Raw files are copied here, not linked,
-# since the application may write into them later.
+# Spark writes a state beside its server, and these files are then uploaded, so that the next epoch finds a copy here
+# (semantics V3), with the store's bytes and the SHA-256 that the acknowledgement names. If there is no room here, Spark
+# writes to the store, as it does without a local folder. Raw files are copied, not linked, since the application may
+# write into them later.
 
 
 log = logging.getLogger("airflow_cairn")

@@ -242,7 +242,7 @@ def _client_packages() -> tuple[Any, Any]:
 
 PANDAS, TYPES = "pandas", "pandas.api.types"
 FUNCTIONS = ("is_datetime64_dtype", "is_timedelta64_dtype")
-"""What PySpark's client imports from `pandas.api.types` by name, and calls on pandas' objects alone."""
+"""Functions that PySpark's client imports from `pandas.api.types` by name, and calls on pandas' objects alone."""
 
 
 @contextmanager

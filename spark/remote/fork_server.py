@@ -45,7 +45,7 @@ _LOADED = (
     "pyspark.sql.connect.functions",
     "pyspark.sql.connect.dataframe",
 )
-"""What every application needs, beside PySpark's client."""
+"""Modules that every application needs, beside PySpark's client."""
 
 
 def main() -> int:

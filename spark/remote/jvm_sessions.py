@@ -153,23 +153,20 @@ def _resident_bytes(pid: int) -> int:
 
 # The sessions of executions that can never count again, which a server closes by itself (semantics V2).
 #
-# A stage's next try releases the sessions of earlier tries, on its own server. The earlier server may be another one:
-# each machine has its own. So the server's driver looks too, and such sessions live on for at most one look.
+# A stage's next try releases the sessions of earlier tries, but only on its own server, and each machine may have one.
+# So the server's driver looks, too.
 #
-# **Which sessions it closes.** Only those whose execution is over by the head, never an unknown one. A session's id
-# follows from its execution's token, and this from its attempt's token and the stage's name. The head has the tokens,
-# and the attempts' documents have the names. So either a session's execution is known; or the session is not Cairn's,
-# or of an attempt that this driver does not know, and is left alone. The newest head decides that an execution is over
-# (`Coordinator.over`): it no longer counts, and no later attempt can take it over. So while an epoch's attempt has
-# ended and the next one is not there, executions that it could take over are left alone. Executions with which their
-# epoch has completed are left alone too: the client may still be at work after its epoch's block.
+# **Which sessions it closes.** A session's id follows from its execution's token, and this from its attempt's token and
+# the stage's name. The head has the tokens, and the attempts' documents have the names. A session whose execution is
+# not found so is left alone. The newest head decides whether an execution is over (`Coordinator.over`): it no longer
+# counts, and no later attempt can take it over. If its epoch has completed with it, it is left alone, too: the client
+# may still be at work after its epoch's block.
 #
-# **Who can race.** An execution that was claimed a moment ago: its attempt is in the head before its client begins, and
-# sessions that a head does not name are left alone. An attempt that takes over an execution that still runs or has
-# acknowledged: an execution that can be taken over was not over before; only a person who continues an epoch after a
-# failure that no retry could cure can cause a takeover of an execution whose session is closed. A next try that
-# releases the session at the same moment: closing a closed session does nothing. The execution's own client: it fails,
-# as when the next try releases its session. A crash of the driver ends the server, and all sessions with it.
+# **Who can race.** An execution that was claimed a moment ago: the head has its attempt before its client begins. An
+# attempt that takes an execution over: that execution was not over before, unless a person lets an epoch go on after a
+# failure that no retry could cure. A next try that releases the session at the same moment: closing a closed session
+# does nothing. The execution's own client: it fails, as when the next try releases its session. If the driver crashes,
+# its server ends, and all sessions with it.
 
 
 log = logging.getLogger("airflow_cairn")

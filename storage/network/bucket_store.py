@@ -1,4 +1,4 @@
-"""What the stores of buckets have in common: a root in a bucket, retries, waits, and conditional writes."""
+"""The base of the stores in buckets: a root in a bucket, retries, waits, and conditional writes."""
 
 from __future__ import annotations
 

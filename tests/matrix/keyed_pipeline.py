@@ -85,7 +85,7 @@ def check(cell: DriverCell, submitter: Submitter, place: Place) -> None:
     second = found(submit(pipeline.begin("two")))
     assert pipeline.complete("two") == 3, "the try after the kill is an attempt of its own"
     assert second["runs"] == 2, "the killed try counts for nothing"
-    assert second["league"] == totals_of(1), "what readers saw meanwhile is the epoch before"
+    assert second["league"] == totals_of(1), "readers saw the epoch before"
     assert stored_totals(pipeline) == totals_of(2)
     left = [key for key in pipeline.listing("chk-0000000002/") if layout.record_of(key) is None]
     assert left == [], "nothing but its record is left of the killed try"

@@ -231,11 +231,11 @@ class RefusedError(AssertionError):
 
 
 class NotNowError(RefusedError):
-    """It is too busy, or has not come up whole."""
+    """The server is too busy, or has not come up whole."""
 
 
 NOT_NOW = (httpx.TransportError, NotNowError)
-"""What a client sees that has to ask again."""
+"""Errors after which a client has to ask again."""
 
 
 def _checked(answer: httpx.Response) -> httpx.Response:

@@ -39,7 +39,7 @@ class SparkCluster(Service):
 
     @property
     def master_url(self) -> str:
-        """What `spark-submit --master` takes."""
+        """The address for `spark-submit --master`."""
         return f"spark://{LOOPBACK}:{self.port}"
 
     @property

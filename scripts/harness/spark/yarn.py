@@ -47,7 +47,7 @@ class YarnCluster(Service):
 
     @property
     def conf_dir(self) -> Path:
-        """What `spark-submit` needs as HADOOP_CONF_DIR."""
+        """The folder that `spark-submit` needs as HADOOP_CONF_DIR."""
         return self.root / "conf"
 
     @property

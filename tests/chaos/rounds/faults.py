@@ -257,7 +257,7 @@ KINDS: dict[str, Act] = {
 
 BY_THE_RULES = {
     "ack deleted": "was deleted",
-    # Its last stage completes it meanwhile: Airflow takes the run for deadlocked while that task restarts (measured).
+    # Its last stage completes it: Airflow takes the run for deadlocked while the last task restarts (measured).
     "clear run": "is completed: checkpoint",
     "stage removed": "the DAG file no longer has last",
     "stage added": "does not expect this stage: the DAG has changed since it was triggered",

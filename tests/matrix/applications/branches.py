@@ -1,4 +1,4 @@
-"""A stage that changes an Iceberg table by a branch; an argument says what goes wrong meanwhile."""
+"""A stage that changes an Iceberg table by a branch; an argument says what goes wrong."""
 
 import os
 import signal

@@ -340,7 +340,7 @@ class Airflow:
 
 @contextmanager
 def _listening() -> Iterator[list[str]]:
-    """Give what Cairn logs meanwhile."""
+    """Collect Cairn's log lines inside the block."""
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

@@ -65,7 +65,7 @@ def write_head(rules: Rules, me: str, old: Head, new: Head) -> Program:
 
 
 def create(key: Key, value: Any) -> Program:
-    """Give what stands under the name; None if it stood there and a cleaner took it meanwhile."""
+    """Give what stands under the name; None if a cleaner has taken it."""
     while True:
         answer = yield ("create", key, value)
         if answer is True:

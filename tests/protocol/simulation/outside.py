@@ -103,7 +103,7 @@ def stop(job: Job) -> None:
         else:
             shut_down(coordinator)
         if remembers:
-            coordinator.head()  # what others do meanwhile
+            coordinator.head()  # others act here
             (coordinator.unpause if how == "pause" else coordinator.resume)()
 
     job.process(how, body)

@@ -49,7 +49,7 @@ def stop(job: Job) -> None:
             if entry.ended:
                 break
             for _ in range(50):
-                coordinator.head()  # what others do meanwhile
+                coordinator.head()  # others act here
             entry = coordinator.savepoint(wish, lambda uri: Below(job.store, uri))
         if remembers:
             coordinator.resume()

@@ -157,7 +157,7 @@ def clients(process: RealProcess, tmp_path: Path) -> list[psutil.Process]:
     """The clients of the Spark server, also those that are forked."""
     found = running(process.family(), "airflow_cairn.spark.remote.client")
     for each in running(psutil.process_iter(), f"{tmp_path}/tmp/"):
-        with suppress(psutil.Error):  # gone meanwhile
+        with suppress(psutil.Error):  # it has just ended
             found += each.children() if "airflow_cairn.spark.remote.fork_server" in each.cmdline() else ()
     return found
 
@@ -190,7 +190,7 @@ def running(processes: Iterable[psutil.Process], program: str) -> list[psutil.Pr
     """Give those of some processes that run a program, or were told of a file."""
     found = []
     for each in processes:
-        with suppress(psutil.Error):  # gone meanwhile, or another user's
+        with suppress(psutil.Error):  # it has just ended, or is another user's
             if program in " ".join(each.cmdline()):
                 found.append(each)
     return found

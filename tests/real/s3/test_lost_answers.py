@@ -169,7 +169,7 @@ def test_a_swap_that_never_arrived_while_another_won_is_unknown_too(
         store.replace("head.json", b"ours", expected_etag=first)
 
 
-def test_a_swap_whose_object_is_deleted_meanwhile_is_unknown(store: ObjectStore, direct: ObjectStore, proxy: S3Proxy):
+def test_a_swap_whose_object_somebody_deletes_is_unknown(store: ObjectStore, direct: ObjectStore, proxy: S3Proxy):
     first = tag(direct.create("head.json", b"0"))
     proxy.rules.append(Rule("PUT", "head.json", then(lambda: direct.delete(["head.json"]), lose_the_answer)))
     with pytest.raises(OutcomeUnknownError):

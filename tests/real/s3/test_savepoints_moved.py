@@ -222,7 +222,7 @@ def test_a_copy_that_was_altered_is_noticed(place: Place, ways: tuple[str, str])
         assert other.coordinator().head().latest_completed() is None
 
 
-def test_a_source_that_is_altered_meanwhile_makes_no_savepoint(place: Place, ways: tuple[str, str]) -> None:
+def test_a_source_that_somebody_alters_makes_no_savepoint(place: Place, ways: tuple[str, str]) -> None:
     """semantics P1, W3: it was verified as a whole before, and each file is copied only as it was then"""
     storage, target = ways
     world = on(place.open(storage), "e1")

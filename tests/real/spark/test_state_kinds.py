@@ -216,7 +216,7 @@ def test_a_name_that_no_store_can_hold_declines(
     assert pipeline.listing("chk-0000000001/state/") == []
 
 
-def test_a_folder_that_changes_meanwhile_is_refused(
+def test_a_folder_that_changes_during_a_read_is_refused(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow_cairn.spark.kinds import raw_files

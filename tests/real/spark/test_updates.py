@@ -308,7 +308,7 @@ def test_a_compaction_beside_an_epoch_leaves_the_run_of_that_one(
     assert len(files_of(pipeline)) == 3, "the new base, and the runs of r3 and r4"
 
 
-def test_what_an_epoch_has_replaced_meanwhile_is_not_compacted(
+def test_what_an_epoch_has_replaced_is_not_compacted(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K7
     update(pipeline, "r1", counts(spark, ("a", 1)))

@@ -15,7 +15,7 @@ from tests.support.world.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore
 
 Others = Mapping[str, Callable[[World], object]]
-"""What somebody else does meanwhile, by who it is."""
+"""Acts of other processes during the struck one, by who does them."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Struck(Protocol):
 
     @property
     def other(self) -> str | None:
-        """Who comes meanwhile."""
+        """Who acts during it."""
 
     def shows(self) -> Iterator[Hashable]:
         """Yield what has to be seen once."""

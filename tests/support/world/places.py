@@ -26,7 +26,7 @@ def can_fork() -> bool:
 
 @contextmanager
 def lying_in(opened: Callable[[], ObjectStore]) -> Iterator[None]:
-    """Let worlds that are made meanwhile lie in stores that this opens."""
+    """Let worlds that are made inside the block lie in stores that this opens."""
     _opened.append(opened)
     try:
         yield

@@ -322,7 +322,7 @@ CONTESTS = (_trigger, _begin, _ack, _fail, _complete, _clean, _rewind)
 def test_whoever_races_with_a_rewind_is_right_or_told_so(
     prepare: Callable[[World], Act], to: int, world: World
 ) -> None:
-    """At each write of the operation the job is rewound meanwhile, before the write or before its answer is known."""
+    """At each write of the operation somebody rewinds the job, before the write or before its answer is known."""
     # semantics D3, T6, W2
     run = prepare(world)
     recording = RecordingStore(world.fork().store)

@@ -430,7 +430,7 @@ def test_an_epoch_that_goes_on_by_itself_is_waited_for(world: World, way: Way) -
     assert_whole(world, stop(world))
 
 
-def test_and_settled_when_its_dag_run_ends_meanwhile(world: World) -> None:  # semantics P2, D5
+def test_and_settled_when_its_dag_run_ends(world: World) -> None:  # semantics P2, D5
     world.config = replace(CONFIG, tolerable_failed_checkpoints=1)
     world.coordinator().trigger(world.request("e2", Owner("dag", "e2")))
     stop(world)

@@ -194,7 +194,7 @@ def test_without_a_terminal_it_wants_yes(world: World, monkeypatch: pytest.Monke
     assert out.index("This undoes checkpoints 2, 3") < out.index("rewound: the next epoch restores checkpoint 1")
 
 
-def test_what_the_job_did_meanwhile_is_not_undone(world: World, monkeypatch: pytest.MonkeyPatch, cairn: Cairn) -> None:
+def test_what_the_job_did_since_is_not_undone(world: World, monkeypatch: pytest.MonkeyPatch, cairn: Cairn) -> None:
     """Another epoch completes while the person at the terminal reads the question."""
 
     class Slow:

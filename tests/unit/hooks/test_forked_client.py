@@ -380,7 +380,7 @@ def test_one_that_could_not_start_is_not_started_again(
 
 
 def test_one_whose_modules_have_changed_is_replaced(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clients that run meanwhile end as before."""
+    """The clients that run then end as before."""
     (stages.folder / "path").mkdir()
     module = stages.folder / "path" / "sitecustomize.py"
     module.touch()

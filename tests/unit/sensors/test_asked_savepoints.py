@@ -101,7 +101,7 @@ def test_a_target_that_is_away_does_not_fail_the_epoch(
 def test_a_stop_is_tried_again(  # P2
     job: Job, tmp_path: Path, said: Said, away: pytest.MonkeyPatch, deferrable: bool
 ) -> None:
-    """No other run begins meanwhile, so no other task would come by."""
+    """No other run begins until then, so no other task would come by."""
     (stop,) = waiting(job, tmp_path, "page-1", stop="page-1")
     for _ in range(2):
         with pytest.raises(AirflowRescheduleException) as caught:

@@ -98,7 +98,7 @@ def test_the_next_run_ends_what_a_failed_one_has_left(run: Run) -> None:  # sema
     assert [entry.reason for entry in head.history] == [Reason.JOB_FAILURE]
 
 
-def test_an_acknowledgement_that_came_meanwhile_counts() -> None:  # semantics C1
+def test_an_acknowledgement_that_came_since_counts() -> None:  # semantics C1
     stages, ended = {"b": TaskRef("b")}, {TaskRef("b"): SUCCESS}
 
     def check(before: Progress, now: Progress) -> None:

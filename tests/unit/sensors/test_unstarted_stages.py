@@ -44,7 +44,7 @@ def test_what_everybody_else_died_over_is_started_by_who_waits(run: Run, connect
     assert airflow.tasks == [["epoch.b", "epoch.c"]], "c has been marked: its own retry will not come"
 
 
-def test_what_has_begun_meanwhile_is_left_alone(run: Run, connections: Define) -> None:
+def test_what_has_begun_since_is_left_alone(run: Run, connections: Define) -> None:
     airflow = OneRun({"epoch.b": "b-2", "epoch.c": "c-2"}, {"epoch.b": "running"})
     with airflow_api(airflow, connections):
         assert run.look({("b", -1): "running", ("c", -1): "failed"}) is None

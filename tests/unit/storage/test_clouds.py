@@ -484,7 +484,7 @@ def test_credentials_that_cannot_be_used_are_named_and_shown_nowhere(tmp_path: P
 
 
 @on_google
-def test_a_connection_that_is_mended_meanwhile_is_taken(cloud: Cloud) -> None:
+def test_a_connection_that_somebody_mends_is_taken(cloud: Cloud) -> None:
     right = GcsOptions(cloud.endpoint_url)
     open_store(f"{cloud.root}/lake", gcs=right).create("a", b"1")
     wrong, now = GcsOptions("https://127.0.0.1:9", key_path="/absent/key.json"), [0.0]

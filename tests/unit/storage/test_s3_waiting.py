@@ -208,7 +208,7 @@ def test_nothing_to_sign_with_is_waited_for_too(lake: Lake, monkeypatch: pytest.
     assert store.at_once().get("there").data == BODY
 
 
-def test_keys_that_are_renewed_meanwhile_are_taken(lake: Lake) -> None:
+def test_keys_that_somebody_renews_are_taken(lake: Lake) -> None:
     def is_old(request: Request) -> bool:
         return "Credential=old/" in request.headers["Authorization"]
 

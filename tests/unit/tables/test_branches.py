@@ -1,4 +1,4 @@
-"""A branch becomes `main` once, whoever dies and whatever others do meanwhile (semantics C4; decision 0056).
+"""A branch becomes `main` once, whoever dies and whatever others do (semantics C4; decision 0056).
 
 Real tables of pyiceberg, whose `append(branch=…)` stands for Spark's SQL; `make matrix CELLS=iceberg` has a real one.
 """

@@ -253,7 +253,7 @@ def test_a_table_that_may_only_grow_keeps_its_rows(tmp_path: Path) -> None:
     assert place.rows() == [2, 3]
 
 
-def test_a_listener_that_sleeps_meanwhile_commits_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_sleeps_through_it_commits_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has read the version that the roll-back goes back to, so nothing but the marks tells it."""
     commit(place, 2, 1)
     told = notice(place.stage(place.trigger(3), "t3", 2), checkpoint=3)

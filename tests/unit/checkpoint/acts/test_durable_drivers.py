@@ -85,7 +85,7 @@ def test_a_cluster_that_does_not_answer_decides_nothing(world: World) -> None:
     assert attempt(world) == 1
 
 
-def test_who_acknowledged_meanwhile_is_done(world: World) -> None:
+def test_who_acknowledged_before_the_takeover_is_done(world: World) -> None:
     handover = submitted(world)
     world.drive(handover)
     cluster = Cluster()

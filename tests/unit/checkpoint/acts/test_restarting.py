@@ -226,7 +226,7 @@ def test_a_final_failure_during_a_begin_does_not_count_for_its_clear() -> None: 
 
 
 def test_nor_is_what_fails_for_good_while_a_try_waits_for_its_upstreams() -> None:  # semantics F4
-    """A person clears `routes`, which waits for `clean` to run again; `airports` uses up the restarts meanwhile."""
+    """A person clears `routes`, which waits for `clean` to run again; then `airports` uses up the restarts."""
     world = strict(FixedDelayRestart(1))
     run_some(world, "a", "clean")
     (entry,) = world.coordinator().head().pending

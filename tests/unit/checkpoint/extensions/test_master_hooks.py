@@ -335,7 +335,7 @@ def test_two_triggers_at_once(world: World) -> None:  # semantics T7, T9
     assert states(world, run(world, "a", slow)) == {"ids": {"first": 1, "next": 11}}
 
 
-def test_answers_do_not_count_where_another_process_failed_meanwhile(world: World) -> None:  # semantics T7, W4
+def test_answers_do_not_count_where_another_process_has_failed(world: World) -> None:  # semantics T7, W4
     """It has let the hooks go back after the first one had asked them: what that one got holds no more."""
     slow, quick = Ids(), Ids()
     refs = []

@@ -614,7 +614,7 @@ def test_something_else_under_a_name_in_its_folder(world: World, name: str, said
         (b'["e!"]', "expected 1d01d1bc60982a97402d2da2e4a67517, found "),
     ],
 )
-def test_a_file_that_changes_meanwhile(world: World, content: bytes | None, problem: str) -> None:  # semantics C5
+def test_a_file_that_changes_during_the_copy(world: World, content: bytes | None, problem: str) -> None:  # semantics C5
     world.run_epoch("e1")
     last = [key for key in world.memory.all_keys() if "/state.totals" in key][-1]
 

@@ -115,7 +115,7 @@ def test_a_lost_answer_is_settled_however_many_swaps_came_after(world: World, sw
 
 @pytest.mark.parametrize("swaps", range(33))
 def test_one_that_did_not_land_is_made_again(world: World, swaps: int) -> None:  # semantics W2
-    """The write never arrives, and others swap meanwhile: their revisions are no sign of ours."""
+    """The write never arrives, and others swap: their revisions are no sign of ours."""
 
     class NeverArrives(WrappedStore):
         struck = False

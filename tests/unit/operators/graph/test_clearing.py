@@ -211,7 +211,7 @@ def test_an_upstream_that_will_not_come_back_is_not_waited_for(pipeline: Pipelin
     assert pipeline.airflow.cleared == []
 
 
-def test_an_upstream_that_acknowledges_meanwhile(pipeline: Pipeline, api: ApiStandIn) -> None:
+def test_an_upstream_that_acknowledges_before_the_clear(pipeline: Pipeline, api: ApiStandIn) -> None:
     """It ran again while this try was starting: its task has ended by the time it is looked at."""
     pipeline.fail("b")
     pipeline.tries["a"] = Ti(run_id=RUN, task_id="a_task", try_number=2)

@@ -108,7 +108,7 @@ def airflow_says(monkeypatch: pytest.MonkeyPatch, trigger: DriverTrigger, state:
 
 
 def changed(_stage: object) -> None:
-    raise InvalidConfigError("the DAG file has changed meanwhile")
+    raise InvalidConfigError("the DAG file has changed since")
 
 
 def test_the_triggerer_waits(job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +356,7 @@ def test_the_service_has_forgotten_the_driver(job: Job, service: ServiceStandIn,
 
 
 @on_livy
-def test_later_epochs_have_completed_meanwhile(job: Job, service: ServiceStandIn) -> None:
+def test_later_epochs_have_completed_since(job: Job, service: ServiceStandIn) -> None:
     """The records of this one are cleaned away."""
     waits = deferred(job, service)
     event = event_of(posted(waits))

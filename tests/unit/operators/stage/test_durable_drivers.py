@@ -514,7 +514,7 @@ def lose_sight(cluster: JobsCluster, try_number: int, **options: Any) -> None:
 
 @pytest.mark.usefixtures("_no_waiting")
 def test_a_cluster_that_stops_answering_while_a_task_watches(job: Job, cluster: JobsCluster) -> None:
-    """semantics F2: first for the try that submitted, then for the one that waits; the driver works on meanwhile."""
+    """semantics F2: first for the try that submitted, then for the one that waits; the driver works on."""
     job.trigger(RUN)
 
     def act(_driver: str, conf: dict[str, str], looks: int) -> str:

@@ -226,7 +226,7 @@ def test_a_stage_waits_for_the_server_that_another_one_starts(
     files = job.coordinator.files
     register = ServerRegister(files, system_runtime())
     written, port = None, 0
-    while not isinstance(written, Written):  # as while it was starting; the server renews its lease meanwhile
+    while not isinstance(written, Written):  # the server may renew its lease between the two
         record, blob = files.read(ServersDocument, KEY)
         port = record.servers[0].port or port
         starting = replace(record.servers[0], state=ServerState.STARTING)

@@ -148,7 +148,7 @@ def test_a_person_has_the_run_made_where_the_process_ended_before_it(idle: World
     page = polled(server)
     for user in (VIEWER, ADMIN):
         found = page.get(f"/api/v1{path}", user=user).json()
-        assert (found["status"], "has it made with Go on" in found["problem"]) == ("IN_PROGRESS", True)
+        assert (found["status"], "makes it with Go on" in found["problem"]) == ("IN_PROGRESS", True)
     assert server.airflow.runs == {}, "who asks changes nothing"
     assert page.post(path, "", user=VIEWER).status_code == 403
     server.airflow.declines = "not now"

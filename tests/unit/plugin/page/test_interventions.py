@@ -218,7 +218,7 @@ def test_a_confirmation_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
         signs.check(text, ["ada"])
 
 
-def test_a_job_that_has_changed_meanwhile_is_left_alone(busy: World) -> None:
+def test_a_job_that_has_changed_since_is_left_alone(busy: World) -> None:
     server = one_job(busy.memory)
     page = Page(server)
     form = confirmed_by(page.get(REWIND))

@@ -187,7 +187,7 @@ def test_what_another_epoch_has_overtaken_is_over(job: Job, driver: Driver, said
 
 
 def test_a_sibling_is_left_to_the_attempt_that_will_take_it_over(job: Job, driver: Driver) -> None:  # semantics F2
-    """One stage has declined, and is tried again; the other one goes on meanwhile."""
+    """One stage has declined, and is tried again; the other one goes on."""
     job.trigger("r1", "routes", "airports")
     declined = job.begin("r1", "routes")
     sibling = driver.sessions.begin(job.begin("r1", "airports"))
