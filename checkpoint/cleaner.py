@@ -30,11 +30,10 @@ from .documents import layout
 from .documents.acknowledgement import TABLE_BYTES, CompactionDocument, StateHandle
 from .documents.attempt import DocumentRef, PendingDocument
 from .documents.entries import EndedEntry
-from .documents.head import Head
+from .documents.head import Head, check_no_mirror
 from .errors import DamagedError
 from .extensions.committables import kept_for
 from .reasons import Status
-from .rules import mirrors
 from .store import completed_epochs, metadata_file
 from .store.attempt_documents import AttemptDocuments
 from .store.job_files import JobFiles
@@ -260,7 +259,7 @@ class Cleaner(UseCase):
             CheckpointError: this is a mirror that nobody has activated, whose passes clean it.
         """
         head, live = self._look()
-        mirrors.check_no_mirror(head, self._files.store.uri)
+        check_no_mirror(head, self._files.store.uri)
         compacted = Compactions(self._files, head, live, self._look_anew)
         foreign: list[str] = []
         dead = list(self._dead(head, live, compacted, foreign))

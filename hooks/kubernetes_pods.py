@@ -16,12 +16,17 @@ from airflow.providers.apache.spark.hooks import spark_submit as provider
 from ..spark.execution.failure_kinds import error_line
 from ..storage.clock import system_sleep, system_time
 from .driver_output import driver_output
-from .submitted_drivers import NOT_FOUND, TOKEN_LABEL
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 log = logging.getLogger("airflow_cairn")
+
+TOKEN_LABEL = "airflow-cairn-token"
+"""On Kubernetes, the label of a driver's pod, or of a SparkApplication, that holds the token of its execution."""
+
+NOT_FOUND = "NotFound"
+"""The state of a driver that the cluster does not know: the provider's word on Kubernetes, Cairn's on all clusters."""
 
 ANSWER_S = 30.0
 """Seconds within which the API server must answer."""

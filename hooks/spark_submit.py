@@ -14,8 +14,8 @@ from ..checkpoint.errors import InvalidConfigError
 from ..spark.execution.log_lines import VARIABLE, Application, marked, new_mark
 from .class_archive import class_archive_conf
 from .driver_output import DriverOutput, driver_output
+from .kubernetes_pods import TOKEN_LABEL, labelled
 from .spark_site import SparkSite
-from .submitted_drivers import TOKEN_LABEL
 
 OTHER_IDENTITY = frozenset(
     {
@@ -107,8 +107,8 @@ class EpochSubmitHook(SparkSubmitHook):
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
         on_yarn = made.deploys_to_cluster and str(made._connection["master"]).startswith("yarn")
-        labelled = token and made._is_kubernetes and made.deploys_to_cluster
-        label = {f"spark.kubernetes.driver.label.{TOKEN_LABEL}": token} if labelled else {}
+        on_pod = token and made._is_kubernetes and made.deploys_to_cluster
+        label = {f"spark.kubernetes.driver.label.{TOKEN_LABEL}": token} if on_pod else {}
         made._conf = {**(YARN_DEFAULTS if on_yarn else {}), **conf, **label}
         made._py_files = py_files
         made._token = token
@@ -156,8 +156,6 @@ class EpochSubmitHook(SparkSubmitHook):
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
         if self._token and self._should_track_driver_via_k8s_api() and not self._kubernetes_driver_pod:
-            from .kubernetes_pods import labelled  # a parse needs none
-
             # A site's log4j2.properties may keep spark-submit from printing the name.
             found = labelled(self, [self._token]).get(self._token, "")
             self._kubernetes_driver_pod = found.partition(":")[2] or None

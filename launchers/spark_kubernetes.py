@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from ..checkpoint.errors import InvalidConfigError
-from ..hooks.kubernetes_pods import last_lines, waits_in_vain
-from ..hooks.submitted_drivers import TOKEN_LABEL
+from ..hooks.kubernetes_pods import TOKEN_LABEL, last_lines, waits_in_vain
 from .launcher import ANSWER_S, DriverState, HandedOver, Launcher, tries_again
 
 if TYPE_CHECKING:

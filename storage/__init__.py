@@ -22,11 +22,10 @@ from .errors import (
     UnavailableError,
     UnsupportedStorageError,
 )
-from .network.options import AzureOptions, GcsOptions
+from .network.options import AzureOptions, GcsOptions, S3Options
 from .open import open_store
 from .port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, WriteResult, Written
 from .probe import ensure_probed, probe
-from .s3.options import S3Options
 
 __all__ = [
     "AzureOptions",

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from .clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from .errors import UnsupportedStorageError
 from .names import StorageUri, parse_storage_uri
-from .network.options import AzureOptions, GcsOptions
+from .network.options import AzureOptions, GcsOptions, S3Options
 from .network.waiting import Waiting
 from .port import ObjectStore
-from .s3.options import S3Options
 
 if TYPE_CHECKING:
     from .network.bucket_store import BucketStore

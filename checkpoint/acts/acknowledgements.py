@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError, UnavailableError
 from ...storage.records import dataclass
 from ..answers import Cancelled, EpochCompleted
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, DeclineDocument
-from ..documents.attempt import Execution, Handover, PendingDocument, StageRef, execution_token
+from ..documents.attempt import Handover, PendingDocument, StageRef, execution_token
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
@@ -387,8 +387,6 @@ def _not_begun(head: Head, document: PendingDocument, stage: str) -> str:
 # over without its upstream (semantics F1).
 
 
-BARRIER = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
-_NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
 FEW = 3
 """Up to so many upstreams are looked up one by one: stores charge twelve times as much for a listing as for a look."""
 
@@ -413,7 +411,7 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
         declined -= acks.marked(files, above, "acks")
     if not declined:
         return None
-    upstream, _, why = causes(files, above, declined)[0]
+    upstream, _, why = acks.causes(files, above, declined)[0]
     own = document.executions[stage]
     acks.write_decline(
         files,
@@ -423,21 +421,8 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
             epoch=document.epoch,
             stage=stage,
             token=own.token,
-            reason=BARRIER,
+            reason=Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER,
             detail=one_line(f"{upstream}, which it reads from, has declined: {why}"),
         ),
     )
     return Cancelled(document.checkpoint, document.attempt, upstream, one_line(why))
-
-
-def causes(
-    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
-) -> list[tuple[str, Reason, str]]:
-    """Give the declined stages by name, each with reason and detail; those that declined by themselves come first."""
-    found = [(uid, *(acks.why_declined(files, uid, executions[uid]) or _NO_REASON)) for uid in sorted(declined)]
-    return sorted(found, key=lambda each: each[1] is BARRIER)
-
-
-def describe(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
-    """Write each cause as a line for people."""
-    return tuple(f"{uid}: {why}" for uid, _, why in found)

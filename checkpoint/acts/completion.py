@@ -25,9 +25,9 @@ from ..rules.history import EpochEnded, EpochPending, EpochUnknown
 from ..rules.transitions import Ending
 from ..store import acks, attempt_documents, completed_epochs
 from ..store.head_store import Decision
-from . import acknowledgements, carry_over, failover, finalize
+from . import carry_over, failover
 from .resume import Resumed, Resumption
-from .use_case import UseCase
+from .use_case import UseCase, finalized, reports_of
 
 NO_ATTEMPT = (
     "no checkpoint of the epoch is known: none was triggered, or the last one ended so long ago that the history "
@@ -75,7 +75,7 @@ class Completion(UseCase):
             entry = place.entry
             document = self._documents.of(entry)
             executions = document.executions
-            seen = finalize.reports_of(self._files, entry, document)
+            seen = reports_of(self._files, entry, document)
             done = seen.acknowledged
             missing = tuple(sorted(executions.keys() - done))
             declined: frozenset[str] = frozenset()
@@ -83,15 +83,15 @@ class Completion(UseCase):
             if missing and document.limits.leave_out is None:
                 declined = acks.marked(self._files, executions, "declines") - done
             if declined:
-                root, *others = acknowledgements.causes(self._files, executions, declined)
-                (detail,) = acknowledgements.describe([root])
+                root, *others = acks.causes(self._files, executions, declined)
+                (detail,) = acks.describe([root])
                 # The job's limit may allow a next attempt, but no task would run the stage in it (F4, D5).
                 for_good = bool(failover.incurable_stages(self._files, document, declined))
                 ending = Ending(
                     root[1],
                     f"{failover.NO_CURE}: {detail}" if for_good else detail,
                     acks=len(done),
-                    others=acknowledgements.describe(others),
+                    others=acks.describe(others),
                     for_good=for_good,
                 )
                 aborted = transitions.abort(head, entry, ending, now_ms)
@@ -174,7 +174,7 @@ class Completion(UseCase):
                 return Decision(self._outcome(head, checkpoint, epoch))
             epoch = entry.epoch
             document = self._documents.readable(entry)
-            finished = finalize.complete(self._files, head, entry, now_ms, document, self._job.known)
+            finished = finalized(self._files, head, entry, now_ms, document, self._job.known)
             ended = finished.ended_by_id(checkpoint)
             assert ended is not None
             return Decision(_answer(ended), finished)
@@ -219,7 +219,7 @@ class Completion(UseCase):
             if found is None:
                 return Decision(None)
             try:
-                finished = finalize.complete(self._files, head, entry, now_ms, document, self._job.known, found)
+                finished = finalized(self._files, head, entry, now_ms, document, self._job.known, found)
             except CheckpointNotReadyError:
                 return Decision(None)
             ended = finished.ended_by_id(entry.id)
@@ -253,7 +253,7 @@ class Completion(UseCase):
         others = document.executions.keys() - read - {stage}
         found: dict[str, AckDocument] = {}
         if limits.at_least_once or limits.leave_out is not None or len(others) > ASKED_BY_NAME:
-            if not finalize.reports_of(self._files, entry, document).acknowledged >= document.executions.keys():
+            if not reports_of(self._files, entry, document).acknowledged >= document.executions.keys():
                 return None
         else:
             for uid in sorted(others):

@@ -31,11 +31,10 @@ from ..store import acks, completed_epochs
 from ..store.attempt_documents import execution_of
 from ..store.head_store import Decision
 from ..store.job_files import JobFiles
-from . import acknowledgements, carry_over, finalize
-from .acknowledgements import BARRIER
+from . import carry_over
 from .carry_over import CarryOver
 from .opening import Opener, Opening
-from .use_case import UseCase
+from .use_case import UseCase, reports_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +212,7 @@ class Failover(UseCase):
     def _open_next(self, failing: _Failing, verdict: Restart) -> Decision[FailAnswer]:
         head, now_ms, entry, document = failing.head, failing.now_ms, failing.entry, failing.document
         done = len(failing.carried.acknowledged)
-        others = acknowledgements.describe(acknowledgements.causes(self._files, document.executions, failing.others))
+        others = acks.describe(acks.causes(self._files, document.executions, failing.others))
         replaced = Ending(Reason.JOB_FAILOVER_REGION, failing.cause, acks=done, others=others)
         opening = Opening(
             epoch=entry.epoch,
@@ -292,7 +291,7 @@ def give_up(
         detail=one_line(detail),
     )
     files.create(layout.failure(execution.home, stage, execution.token), mark)
-    seen = finalize.reports_of(files, entry, document)
+    seen = reports_of(files, entry, document)
     failed = affected(document.stages, seen.given_up - seen.acknowledged)
     if not partial_completion.may_fail(head, document, failed):
         return None
@@ -377,7 +376,8 @@ class _Cause:
 def _cause(declines: Iterable[DeclineDocument | None]) -> _Cause:
     """Give the cause that all declines share; an empty one where a decline is missing or names another cause."""
     # Stages downstream of a declined stage decline with it, at the barrier, for no cause of their own.
-    own = [each for each in declines if each is None or each.reason is not BARRIER]
+    passed_on = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
+    own = [each for each in declines if each is None or each.reason is not passed_on]
     causes = {_Cause() if each is None else _Cause(each.server, each.of_store) for each in own}
     return causes.pop() if len(causes) == 1 else _Cause()
 

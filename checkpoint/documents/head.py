@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.records import dataclass
-from ..errors import NoCheckpointError
+from ..errors import CheckpointError, NoCheckpointError
 from ..reasons import Reason, Status
 from .attempt import DocumentRef, RestartMemory, run_text
 from .codec import CheckpointId, Count, Epoch, Job, Target, Token
@@ -336,6 +336,11 @@ class Head(Unread):
         newest = self.rewinds[-1] if self.rewinds else None
         return newest if newest is not None and ended.id <= newest.through else None
 
+    @property
+    def is_mirror(self) -> bool:
+        """Whether this is the head of a mirror that nobody has activated (semantics M5)."""
+        return self.mirror_of is not None and not self.mirror_of.activated_at_ms
+
     def completions(self) -> dict[str, int]:
         """Give the epochs known to have completed, each with its checkpoint.
 
@@ -369,6 +374,21 @@ def check_invariants(old: Head, new: Head) -> None:
                 job=new.job,
                 revision=old.revision,
             )
+
+
+def check_no_mirror(head: Head, storage: str) -> None:
+    """Refuse whatever only the job itself may do, in a mirror that nobody has activated.
+
+    Raises:
+        CheckpointError: it is such a mirror.
+    """
+    if head.is_mirror and head.mirror_of is not None:
+        raise CheckpointError(
+            f"this is a mirror of the job in {head.mirror_of.uri}, and nobody has activated it. If that storage is "
+            f"away, or the job shall move, type: `cairn activate {head.job} --storage {storage}`",
+            code="mirror_not_activated",
+            job=head.job,
+        )
 
 
 def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:

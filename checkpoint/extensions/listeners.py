@@ -13,12 +13,12 @@ from ...storage.errors import GoneError
 from ...storage.records import dataclass
 from ..acts.use_case import UseCase
 from ..documents.entries import Notice
-from ..documents.head import Head
+from ..documents.head import Head, check_no_mirror
 from ..errors import CallbackError, DocumentError
 from ..masking import one_line
 from ..reasons import Status
 from ..remedies import forget_listener
-from ..rules import history, mirrors
+from ..rules import history
 from ..store.head_store import Decision, changed
 from ..store.job_files import JobFiles
 from .committables import CheckpointNotice, told_of
@@ -59,7 +59,7 @@ class Notices(UseCase):
         calls = 0
         failures: dict[str, _Failure] = {}
         head = self._heads.load()
-        mirrors.check_no_mirror(head, self._files.store.uri)
+        check_no_mirror(head, self._files.store.uri)
         while (due := _next(head, known.keys() - failures.keys())) is not None:
             notice, name = due
             try:

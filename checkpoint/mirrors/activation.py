@@ -55,7 +55,7 @@ class Activation:
     @property
     def done(self) -> bool:
         """Whether the mirror was activated."""
-        return not mirrors.is_mirror(self.head)
+        return not self.head.is_mirror
 
 
 class Activating(UseCase):
@@ -89,7 +89,7 @@ class Activating(UseCase):
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             self._described(head)
-            if not mirrors.is_mirror(head):
+            if not head.is_mirror:
                 return Decision(None)
             of = head.mirror_of
             assert of is not None

@@ -480,6 +480,6 @@ def checked(old: Head, new: Head, _now_ms: int) -> Head:
     assert new.job == old.job
     assert old.next_id <= new.next_id > max(ids, default=0)
     assert not new.pending
-    assert mirrors.is_mirror(new)
-    assert old.revision == 0 or mirrors.is_mirror(old)
+    assert new.is_mirror
+    assert old.revision == 0 or old.is_mirror
     return new

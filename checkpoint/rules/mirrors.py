@@ -13,7 +13,7 @@ from itertools import takewhile
 from ...storage.records import dataclass
 from ..documents.attempt import DocumentRef, RestorePointer
 from ..documents.entries import Notice
-from ..documents.head import MAX_HISTORY, MAX_HOLDS, MAX_MIRRORS, MAX_UNFINISHED, Head
+from ..documents.head import MAX_HISTORY, MAX_HOLDS, MAX_MIRRORS, MAX_UNFINISHED, Head, check_no_mirror
 from ..documents.mirrors import HOLD_MS, MirrorEntry, MirrorHold, MirrorOf, Moved
 from ..errors import CheckpointError, NoCheckpointError, RefusedError
 from ..reasons import Status
@@ -84,27 +84,6 @@ def check_runs_here(head: Head, storage: str) -> None:
             storage=storage,
         )
     check_no_mirror(head, storage)
-
-
-def check_no_mirror(head: Head, storage: str) -> None:
-    """Refuse whatever only the job itself may do, in a mirror that nobody has activated.
-
-    Raises:
-        CheckpointError: it is such a mirror.
-    """
-    if is_mirror(head):
-        assert head.mirror_of is not None
-        raise CheckpointError(
-            f"this is a mirror of the job in {head.mirror_of.uri}, and nobody has activated it. If that storage is "
-            f"away, or the job shall move, type: `cairn activate {head.job} --storage {storage}`",
-            code="mirror_not_activated",
-            job=head.job,
-        )
-
-
-def is_mirror(head: Head) -> bool:
-    """Tell whether the head is that of a mirror which nobody has activated."""
-    return head.mirror_of is not None and not head.mirror_of.activated_at_ms
 
 
 def entry_of(head: Head, mirror: str) -> MirrorEntry | None:

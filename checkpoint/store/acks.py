@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ...storage.errors import CairnError, DocumentError, GoneError
@@ -221,6 +221,20 @@ def why_declined(files: JobFiles, stage: str, execution: Execution) -> tuple[Rea
     except DocumentError as error:
         return Reason.CHECKPOINT_DECLINED, f"its decline cannot be read: {error}"
     return (found.reason, found.detail) if found else None
+
+
+def causes(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> list[tuple[str, Reason, str]]:
+    """Give the declined stages by name, each with reason and detail; those that declined by themselves come first."""
+    unread = (Reason.CHECKPOINT_DECLINED, "declined")
+    found = [(uid, *(why_declined(files, uid, executions[uid]) or unread)) for uid in sorted(declined)]
+    return sorted(found, key=lambda each: each[1] is Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
+
+
+def describe(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
+    """Write each cause as a line for people."""
+    return tuple(f"{uid}: {why}" for uid, _, why in found)
 
 
 MARKER_BYTES = MAX_MARKER_BYTES

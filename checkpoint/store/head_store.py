@@ -25,9 +25,9 @@ from ...storage.port import ConditionFailed, ObjectStore
 from ...storage.records import dataclass
 from ..documents import codec, layout, unread
 from ..documents.attempt import PendingDocument
-from ..documents.head import WRITE_LOG, Head, check_invariants
+from ..documents.head import WRITE_LOG, Head, check_invariants, check_no_mirror
 from ..errors import DamagedError, InvalidStateError, RetryLaterError
-from ..rules import history, mirrors
+from ..rules import history
 from ..rules.history import bounded
 from . import acks, attempt_documents, completed_epochs
 from .attempt_documents import AttemptDocuments
@@ -316,7 +316,7 @@ def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int
         CheckpointError: this is a mirror that nobody has activated.
         OutcomeUnknownError: a list of completed epochs may or may not have been written.
     """
-    mirrors.check_no_mirror(old, files.store.uri)
+    check_no_mirror(old, files.store.uri)
     # Savepoints are settled in the same swap as the end of their epoch, in whichever way it ends (semantics P2).
     new = bounded(old, history.settle_savepoints(new, now_ms))
     new = acks.counted(files, old, new)

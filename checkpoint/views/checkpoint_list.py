@@ -462,7 +462,7 @@ def _failed_since(head: Head) -> list[EndedEntry]:
 def _state(head: Head) -> JobState:
     if head.moved is not None:
         return JobState.MOVED
-    if mirrors.is_mirror(head):
+    if head.is_mirror:
         return JobState.MIRROR
     if head.stopped is not None:
         return JobState.PAUSED if head.stopped is Stopped.PAUSED else JobState.STOPPED

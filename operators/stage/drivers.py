@@ -17,7 +17,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from ...checkpoint.errors import UnreachableError
-from ...hooks.submitted_drivers import NOT_FOUND, is_tracked, point_at
+from ...hooks import kubernetes_pods
+from ...hooks.kubernetes_pods import NOT_FOUND
 from ...spark.execution.failure_kinds import error_line
 from .outcome import NO_MEMORY
 
@@ -47,6 +48,34 @@ UNKNOWN = "UNKNOWN"
 
 PENDING = "PENDING"
 """The state of a driver on Kubernetes whose container does not run yet."""
+
+
+def is_tracked(hook: SparkSubmitHook) -> bool:
+    """Return whether `spark-submit` ends while the driver runs on, and the provider tracks the driver by its id.
+
+    True for standalone in cluster mode, YARN with `yarn_track_via_rm_api`, and Kubernetes with
+    `track_driver_via_k8s_api`, both in cluster mode.
+    """
+    return bool(
+        hook._should_track_driver_status
+        or hook._should_track_driver_via_k8s_api()
+        or hook._should_track_yarn_application_via_rm_api()
+    )
+
+
+def point_at(hook: SparkSubmitHook, driver: str) -> None:
+    """Point a hook that has submitted nothing at another hook's driver, to follow or end it.
+
+    Args:
+        hook: the provider's hook.
+        driver: the driver's id, as the provider's operator keeps it: on Kubernetes `namespace:pod`.
+    """
+    if hook._should_track_driver_status:
+        hook._driver_id = driver
+    elif hook._is_kubernetes:
+        hook._connection["namespace"], _, hook._kubernetes_driver_pod = driver.partition(":")
+    else:
+        hook._yarn_application_id = driver
 
 
 class DurableSubmit(SparkSubmitOperator):
@@ -110,35 +139,29 @@ class DurableSubmit(SparkSubmitOperator):
 
     def _end_pods(self) -> None:
         """Delete the driver's pod, or all with the execution's label where its name is not known; errors are logged."""
-        from ...hooks.kubernetes_pods import end, labelled  # a parse needs neither
-
         hook = self._hook
         assert hook is not None
         pod = hook._kubernetes_driver_pod
         try:
             known = [f"{hook._connection['namespace']}:{pod}"] if pod else []
-            for driver in known or (labelled(hook, [self._token]).values() if self._token else ()):
+            for driver in known or (kubernetes_pods.labelled(hook, [self._token]).values() if self._token else ()):
                 log.info("Driver %s is asked to end", driver)
-                end(driver)
+                kubernetes_pods.end(driver)
         except Exception as error:  # noqa: BLE001 - the task ends anyway
             log.warning("What was submitted could not be ended, so a driver may be left: %s", error_line(error))
 
     def _follow_pod(self) -> str | None:
-        from ...hooks.kubernetes_pods import follow  # a parse needs none
-
         assert self._hook is not None
-        phase = follow(self._hook)
+        phase = kubernetes_pods.follow(self._hook)
         self.pod_vanished = phase is None
         return phase
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Ask the cluster for a driver's state, in its own words; `NotFound` if it does not know the driver."""
         if self._hook is not None and self._hook._is_kubernetes:
-            from ...hooks.kubernetes_pods import phase_of  # a parse needs none
-
             store = context.get("task_state_store")
             kept = store.get(self._K8S_DRIVER_STATUS_KEY) if store is not None else None
-            return phase_of(str(external_id)) if kept is None else str(kept)
+            return kubernetes_pods.phase_of(str(external_id)) if kept is None else str(kept)
         try:
             return str(super().get_job_status(external_id, context))
         except RuntimeError as error:
@@ -190,13 +213,11 @@ class SubmittedDrivers:
         Raises:
             Exception: the Kubernetes client's.
         """
-        from ...hooks.kubernetes_pods import labelled  # a parse needs none
-
         last = self._last()
         found = dict([last]) if last is not None and last[0] in tokens else {}
         others = [token for token in tokens if token not in found]
         if others and self._on_kubernetes():
-            found |= labelled(self._plain_hook(), others)
+            found |= kubernetes_pods.labelled(self._plain_hook(), others)
             self.missing = (
                 f"{type(self).missing}; and no pod has its label: it was deleted, or the connection names another "
                 "namespace now"
@@ -215,7 +236,6 @@ class SubmittedDrivers:
         Raises:
             AirflowException: the Spark connection names no cluster.
         """
-        from ...hooks.kubernetes_pods import end_unless_it_starts  # a parse needs none
         from ...launchers.launcher import DriverState
 
         if not is_tracked(self._plain_hook()):
@@ -230,7 +250,7 @@ class SubmittedDrivers:
         try:
             status: str = self._operator.get_job_status(driver, self._context)
             if status.upper() == PENDING and self._on_kubernetes():
-                why = end_unless_it_starts(driver, noted=bool(token))
+                why = kubernetes_pods.end_unless_it_starts(driver, noted=bool(token))
                 if why:
                     return DriverState(f"deleted before it started: {why}", lives=False, may_have_run=False)
             # Kubernetes reports this for a pod on an unreachable node, and the provider treats it as an end.
@@ -241,10 +261,8 @@ class SubmittedDrivers:
 
     def cancel(self, driver: str) -> None:
         """End a driver through the provider, on Kubernetes by its pod."""
-        from ...hooks.kubernetes_pods import end  # a parse needs none
-
         if self._on_kubernetes():
-            end(driver)
+            kubernetes_pods.end(driver)
             return
         hook = self._plain_hook()
         point_at(hook, driver)

@@ -17,7 +17,6 @@ from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_submit import EpochSubmitHook
-from ...hooks.submitted_drivers import point_at
 from ...spark.execution.failure_kinds import error_line
 from ...spark.handover.runtime_zip import runtime_zip
 from ...spark.pyspark_versions import conflict
@@ -29,7 +28,7 @@ from ...tasks.job_settings import (
 from ...tasks.reports.links import CheckpointLink, SparkLink, SparkPlace
 from ..graph.declaration import Exchange
 from . import programs
-from .drivers import DurableSubmit, StageDrivers, SubmittedDrivers
+from .drivers import DurableSubmit, StageDrivers, SubmittedDrivers, point_at
 from .epoch_stage import EpochStage
 from .extras import Extras, extras_of
 from .outcome import StageRun

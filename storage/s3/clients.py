@@ -26,8 +26,8 @@ from botocore.config import Config
 from botocore.loaders import create_loader
 
 from ..errors import UnsupportedStorageError
+from ..network.options import S3Options
 from ..records import dataclass
-from .options import S3Options
 
 _CONNECTIONS = 32
 _KEPT = 4

@@ -20,10 +20,10 @@ from ..checksums import SHA256
 from ..errors import GoneError
 from ..network.bucket_store import BucketStore, Content
 from ..network.faults import NO_CREDENTIALS, Fault, NoAnswer
+from ..network.options import S3Options
 from ..port import BucketRules, DeleteFailures, LifecycleRule, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from .clients import client_for, taken
 from .copy import Copier, copy_across
-from .options import S3Options
 from .requests import Refused, S3Requests, delete, folders, objects, uploads
 
 # A bucket's rules that may delete or hide Cairn's objects, as far as the store reports them.

@@ -18,7 +18,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_cairn.hooks.submitted_drivers import is_tracked
+from airflow_cairn.operators.stage.drivers import is_tracked
 from tests.support.airflow_fixtures import Define
 from tests.support.narrowing import expect
 
