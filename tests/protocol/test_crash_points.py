@@ -25,7 +25,13 @@ from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
-from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases, in_each_place
+from tests.support.world.crash_case import (
+    CrashCase,
+    Others,
+    assert_a_lost_answer_changes_no_answer,
+    crash_cases,
+    in_each_place,
+)
 from tests.support.world.operation import EPOCH, Operation, Run, forked, writes_of
 from tests.support.world.operations_appending import APPENDING_OPERATIONS
 from tests.support.world.operations_attempt import ATTEMPT_OPERATIONS
@@ -94,12 +100,18 @@ CASES = tuple(crash_cases(OPERATIONS, OTHERS))
 @pytest.mark.parametrize(("place", "case"), in_each_place(CASES, str), ids=str, indirect=["place"])
 def test_whoever_comes_next_settles_it(place: str, case: CrashCase) -> None:  # semantics C1, D3, T7, W2
     with case.operation.limited():
-        _strike_and_settle(case)
+        world = _struck(case, OTHERS, CheckpointError)
+        refused = world.settle(*case.operation.epochs)
+        assert not refused or case.other == "another epoch", "only who was overtaken has nothing left to read"
+        done = [each.epoch for each in world.counting()]
+        assert sorted((*done, *refused)) == sorted(case.operation.epochs), "each completed once"
+        world.audit(*done)
 
 
-def _strike_and_settle(case: CrashCase) -> None:
+def _struck(case: CrashCase, others: Others, refusal: type[CheckpointError]) -> World:
+    """Do the operation, and strike it; give what the strike leaves."""
     world, run = forked(case.operation)
-    store = case.faulty(world, OTHERS)
+    store = case.faulty(world, others)
     try:
         run(world, store)
     except Crashed:
@@ -107,14 +119,10 @@ def _strike_and_settle(case: CrashCase) -> None:
     except UnavailableError:
         # A delete whose answer is lost is not settled, only repeated by the process that cleans next.
         assert case.fault is Fault.FAILS or case.write.startswith("delete")
-    except CheckpointError:
+    except refusal:
         assert case.other is not None, "only somebody else can make it fail"
     assert store.struck
-    refused = world.settle(*case.operation.epochs)
-    assert not refused or case.other == "another epoch", "only who was overtaken has nothing left to read"
-    done = [each.epoch for each in world.counting()]
-    assert sorted((*done, *refused)) == sorted(case.operation.epochs), "each completed once"
-    world.audit(*done)
+    return world
 
 
 REQUEST = asked(renew=True)
@@ -209,17 +217,7 @@ SAVEPOINTS = tuple(crash_cases(SAVING, AT_A_SAVEPOINT))
 
 @pytest.mark.parametrize(("place", "case"), in_each_place(SAVEPOINTS), ids=str, indirect=["place"])
 def test_none_or_one(place: str, case: CrashCase) -> None:  # semantics P1, D3, W2, C3
-    world, run = forked(case.operation)
-    store = case.faulty(world, AT_A_SAVEPOINT)
-    try:
-        run(world, store)
-    except Crashed:
-        assert case.fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
-    except UnavailableError:
-        assert case.fault is Fault.FAILS or case.write.startswith("delete")
-    except CheckpointFailedError:
-        assert case.other is not None, "only somebody else can make the epoch fail"
-    assert store.struck
+    world = _struck(case, AT_A_SAVEPOINT, CheckpointFailedError)
     _assert_none_or_one(world)
     _go_on(world)
     # The next process gets one, and it is whole; asked again it is the same.
