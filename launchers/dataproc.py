@@ -34,9 +34,9 @@ class DataprocLauncher(Launcher):
     option: str
     """The operator's option that describes the driver."""
     kinds: tuple[str, ...]
-    """The parts of it that name an application, PySpark first: an `Epoch` block needs that one."""
+    """The option's parts that name an application, first the part of PySpark, which an `Epoch` block needs."""
     holder: str | None = None
-    """The part of it that holds the Spark conf; None: that of the application."""
+    """The option's part that holds the Spark conf; None: the part that names the application."""
     defaults: Mapping[str, str] = {}
     """Spark conf for the sake of the place, which the author may override."""
 

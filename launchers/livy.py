@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.apache.livy.operators.livy import LivyOperator
 
 ENDED = frozenset({"success", "dead", "killed", "error"})
-"""The states of a batch that has ended; any other, also one that a later Livy adds, is of one that lives."""
+"""The states of a batch that has ended. In any other state, also one that a later Livy adds, the batch lives."""
 
 PAGE = 100
 NOT_FOUND = 404

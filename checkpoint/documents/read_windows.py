@@ -1,8 +1,8 @@
 """Windows of time that a job's state has read: merged, half-open, bounded in number (semantics T8). Pure functions.
 
-What was read belongs to the state, so each checkpoint has its own set: who goes back to a checkpoint goes back to what
-that one had read. Where there are more gaps than the bound allows, the oldest windows are forgotten and the set says
-from when on it is exact: before that it claims neither that something was read nor that it was not.
+The windows belong to the state, so each checkpoint has its own set, and a rewind brings the older set back. If there
+are more gaps than the bound allows, the set forgets the oldest windows and says from when on it is exact: about the
+time before that it says nothing.
 """
 
 from __future__ import annotations

@@ -375,7 +375,7 @@ class Mirroring(UseCase):
     def _drop(
         self, begun: _Pass, there: JobFiles, before: Head, after: Head, named: set[str]
     ) -> tuple[int, tuple[DeleteFailure, ...], bool]:
-        """Delete what the mirror's head names no longer, and with a sweep what no head has named.
+        """Delete files that the mirror's head names no longer, and with a sweep those that no head has named.
 
         Returns:
             Number of deleted files, failures, and whether something lingers, because the job still needs it.

@@ -241,8 +241,8 @@ def savepoints_full(head: Head) -> bool:
 def with_savepoint(head: Head, entry: SavepointEntry) -> Head:
     """Add a savepoint under the next id; it replaces a failed one of the same request (T5).
 
-    Beyond `MAX_SAVEPOINTS` the head forgets the oldest savepoint that has ended; one has, as the head is not full. Its
-    folder belongs to its owner and stays; the metadata in it keeps another savepoint from being made there.
+    Beyond `MAX_SAVEPOINTS` the head forgets the oldest savepoint that has ended; there is one, since the head is not
+    full. Its folder belongs to its owner and stays; the metadata in it keeps another savepoint from being made there.
     """
     kept = [each for each in head.savepoints if each.request != entry.request]
     forgotten = head.forgotten

@@ -170,7 +170,7 @@ class FileCopy:
             raise self.altered(handle.path, GONE) from error
 
     def _copy_on_the_server(self, handle: StateHandle, algorithm: str) -> str | None:
-        """Let the server copy; what it computes from the bytes that it copied is compared with what was written.
+        """Let the server copy, and compare the checksum of the copied bytes with that of the written ones.
 
         So a byte that flipped on the medium does not get a fresh and valid checksum in the copy (semantics W9).
         """

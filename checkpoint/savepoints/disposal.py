@@ -1,11 +1,11 @@
-"""Disposes of savepoints: of one that no job needs, or of old ones by a retention rule (semantics P3).
+"""Disposes of a savepoint that no job needs, or of old ones by a retention rule (semantics P3).
 
-Order: the files that the metadata names, then the metadata, then one swap of the head of the job that it was taken of,
-which forgets it. So a half-deleted savepoint still says what is left of it, and disposing of it again finishes.
-A job that starts from it at that time finds that a file is gone, and has changed nothing (`start_from.py`).
+Order: the files that the metadata names, then the metadata, then one swap by which the head of the savepoint's job
+forgets it. So the metadata of a half-deleted savepoint still names the rest, and a second call deletes that. A job that
+starts from the savepoint at that time finds that a file is gone, and has changed nothing (`start_from.py`).
 
-Which folder it is, the caller says: it names the folder, or the target in which the job's record has some. What the
-record says is compared with what the folder says of itself before anything in it is deleted.
+The caller names the folder, or a target in which the job's record has savepoints. Before anything in a folder is
+deleted, the record is compared with the folder's own.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _delete(folder: ObjectStore, found: Disposal) -> list[DeleteFailure]:
     if found.savepoint is None:
         return SavepointFiles(folder, found.owner).empty() if found.owner is not None else []
     named = [file.key for file in found.savepoint.files]
-    # Only what is the savepoint's, because more may lie there; and the metadata last, because it says what that is.
+    # The folder may hold foreign files, so only the savepoint's own go; the metadata last, because it names them.
     return list(folder.delete([*named, REQUEST])) or list(folder.delete([METADATA]))
 
 

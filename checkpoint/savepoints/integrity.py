@@ -1,7 +1,7 @@
 """Reads a savepoint's folder, and checks that all its files exist and are unaltered (semantics P1, C5).
 
-Reads and never writes. A file is known by the SHA-256 of its content, so verifying reads every byte: it tells the same
-of a savepoint in the bucket where it was made and of one that was moved to files and back.
+Reads and never writes. A file is known by the SHA-256 of its content, so the check reads every byte, and has the same
+result after the savepoint was moved from its bucket to files and back.
 """
 
 from __future__ import annotations

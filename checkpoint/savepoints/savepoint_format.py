@@ -347,7 +347,7 @@ class SavepointFiles(FolderFiles):
             self.delete([REQUEST])
 
     def empty(self) -> list[DeleteFailure]:
-        """Delete everything in the folder, if it is ours: what makes it a savepoint first, what says whose it is last.
+        """Delete everything in the folder, if it is ours: first the metadata, last the request, which says whose it is.
 
         A process that finds it half emptied finds no savepoint, and can go on.
         """

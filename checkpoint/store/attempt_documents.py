@@ -95,7 +95,7 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
 
 
 def write(files: JobFiles, head: Head, document: PendingDocument) -> PendingDocument | None:
-    """Write the document of a new attempt as an object and return None; return a small one for the head's entry."""
+    """Write the document of a new attempt as an object, and return None; or return it, if it is small, for the head."""
     data = encode(document)
     held = sum(entry.document is not None for entry in head.pending)
     if held < MAX_HELD and len(data) <= MAX_HELD_BYTES and _fits_below(data):

@@ -277,10 +277,9 @@ def _lost(files: JobFiles, head: Head, ref: DocumentRef, error: Exception) -> Da
     return DamagedError(
         f"the list of completed epochs is missing or altered, so it is not known whether a run of long ago has "
         f"completed: {error}. Put the object back from a backup or a bucket version. Until then `{again}` makes a run "
-        "that goes on all the same, in place of one that has certainly not completed. If the object cannot be had "
-        f"back, take a savepoint of {files.job} and start a job of another name from it by `cairn resume NEW "
-        f"--from FOLDER {files.storage_option}`: "
-        "that one knows of no runs of long ago, so do not clear them",
+        "that goes on nevertheless: take it in place of a run that has certainly not completed. If the object is lost, "
+        f"take a savepoint of {files.job} and start a job of another name from it by `cairn resume NEW "
+        f"--from FOLDER {files.storage_option}`. That job knows of no runs of long ago, so do not clear them",
         code="completed_epochs_lost",
         job=files.job,
         key=files.full(ref.key),

@@ -1,9 +1,9 @@
 """Side lists of sources: lists of files that are too long for a document (semantics T8, C3).
 
-There are two kinds. The list of an epoch's input has a name that only this epoch and source have, and is created once:
-a later trigger takes over the list of one that died. So no list is ever an orphan, and the write fixes the epoch's
-input. The list of files read so far is in the folder of the checkpoint that is being opened, under its own token, like
-the pending document: the cleaner leaves that folder alone until the head has handed out the id, and then keeps lists
+There are two kinds. The list of an epoch's input has the epoch and the source in its name, and is created once. So the
+write fixes the epoch's input, and no list is an orphan: after a trigger that died, a later one takes over its list.
+The list of files read so far is in the folder of the checkpoint that is being opened, under its own token, like the
+pending document. The cleaner leaves that folder alone until the head has handed out the id. Then it keeps the lists
 that a position of a pending or retained checkpoint names.
 
 A reference to either kind is a JSON object with the single key `cairn.shelved`, so that a process that has to keep or

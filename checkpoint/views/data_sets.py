@@ -236,7 +236,8 @@ def _named(job: JobFiles, entry: CompletedEntry, stage: str | None) -> Iterator[
 
 # Lineage: inputs and outputs of an epoch, as data sets whose names stay the same from epoch to epoch. They follow from
 # the acknowledgements. Nothing records which of its upstreams' outputs an application has really read, so all that it
-# may read counts. Files are named, not read: each stage has checked what it restored.
+# may read counts. Of a checkpoint's metadata, and of upstreams, only the named outputs are read. No file is checked:
+# each stage has checked what it restored.
 
 
 TABLE = "table"

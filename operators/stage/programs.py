@@ -96,7 +96,7 @@ def check_inputs(tasks: Sequence[StageTask], specs: Sequence[StageSpec], mode: s
 
 
 def _check_output(place: Read, writer: StageTask, where: dict[str, str]) -> None:
-    """Check that a program writes what another reads; what an `Epoch` block writes is not known yet."""
+    """Check that a program writes an output that another program reads; an `Epoch` block names its outputs later."""
     pieces = list(pieces_of(writer.operator.application_args))
     if not pieces:
         return

@@ -244,7 +244,7 @@ def _function(name: str) -> Callable[[Epoch], object]:
 
 @contextlib.contextmanager
 def _explaining_refusal(what: str, remedy: str = "") -> Iterator[None]:
-    """Name what the server did not take, and what to do about it, beside its own error."""
+    """Add to the server's error the name of what it refused, and the remedy."""
     from pyspark.errors import PySparkException
 
     try:

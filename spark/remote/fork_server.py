@@ -260,7 +260,7 @@ def _forget_the_parent() -> None:
 
 
 def _module_of_its_own(submission: Submission) -> str | None:
-    """Say which module of the application has the name of one that is loaded here; a new process would load its own."""
+    """Name a module of the application that has the name of one loaded here: a new process would load its own."""
     path = list(submission.py_files)
     if not is_function(submission.application):
         path.append(str(Path(submission.application.removeprefix("file://")).absolute().parent))
