@@ -134,28 +134,34 @@ def test_a_library_that_is_missing_is_an_import_error_that_names_the_extra(
 
 
 def test_connections(connections: Define) -> None:
-    rest = {"conn_type": "generic", "host": "https://catalog", "login": "me", "password": "canary", "extra": {"a": 1}}
+    rest = {
+        "conn_type": "generic",
+        "host": "https://catalog",
+        "login": "me",
+        "password": "of-a-test",
+        "extra": {"a": 1},
+    }
     connections("rest", json.dumps(rest))
     found = table_access.catalog_properties("rest")
-    assert found == {"uri": "https://catalog", "credential": "me:canary", "a": "1"}
+    assert found == {"uri": "https://catalog", "credential": "me:of-a-test", "a": "1"}
     connections("own", json.dumps({"conn_type": "generic", "extra": {"uri": "sqlite://", "type": "sql"}}))
     assert table_access.catalog_properties("own") == {"uri": "sqlite://", "type": "sql"}
-    s3 = {"conn_type": "aws", "login": "key", "password": "canary", "extra": {"endpoint_url": "http://x"}}
+    s3 = {"conn_type": "aws", "login": "key", "password": "of-a-test", "extra": {"endpoint_url": "http://x"}}
     connections("lake", json.dumps(s3))
     assert table_access.s3_options("lake") == {
         "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "canary",
+        "AWS_SECRET_ACCESS_KEY": "of-a-test",
         "AWS_ENDPOINT_URL": "http://x",
         "AWS_ALLOW_HTTP": "true",
     }
-    dwh = {"conn_type": "postgres", "host": "db", "port": 5, "login": "me", "password": "canary", "schema": "shop"}
+    dwh = {"conn_type": "postgres", "host": "db", "port": 5, "login": "me", "password": "of-a-test", "schema": "shop"}
     connections("dwh", json.dumps({**dwh, "extra": {"sslmode": "require", "cursor": "x"}}))
     assert table_access.postgres_settings("dwh", staging_conn_id="lake") == {
         "host": "db",
         "port": "5",
         "dbname": "shop",
         "user": "me",
-        "password": "canary",
+        "password": "of-a-test",
         "sslmode": "require",
         **{f"staging.{name}": value for name, value in table_access.s3_options("lake").items()},
     }

@@ -257,7 +257,7 @@ def test_a_cluster_without_a_free_executor(submit: Submit, monkeypatch: pytest.M
 
 def test_a_connection_that_is_not_there_or_cannot_be_used(connections: Define) -> None:
     assert names(examined(cluster="nowhere")) == ["connection-missing"]
-    connections(CONN, json.dumps({"conn_type": "spark_connect", "host": "", "password": "canary"}))
+    connections(CONN, json.dumps({"conn_type": "spark_connect", "host": "", "password": "of-a-test"}))
     assert names(examined(cluster=CONN)) == ["connection-broken"]
     extra = json.dumps({"spark-binary": "/my/own/spark-submit"})
     connections(CONN, json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
