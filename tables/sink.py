@@ -124,9 +124,8 @@ class TableSink(MasterHook):
         if self.table.on_rewind == "keep":
             return
         table = self.open()
-        job = staged_tables.owner_of(notice.job, notice.storage)
         kin = rf"{re.escape(notice.job)}\.[0-9a-f]{{8}}\.{re.escape(self._name)}"
-        owner, shown = self._names(job)
+        owner, shown = self._names(staged_tables.owner_of(notice.job, notice.storage))
         undone = Undone(owner, notice.to, notice.through, self._since, kin, shown, self._table_id)
         for _ in range(TRIES):
             if isinstance(table, NewTable):
@@ -215,7 +214,7 @@ class TableSink(MasterHook):
                 if not self._commit_beside(notice, self._due_of(table, mark, change)):
                     self._commit(table, mark, change)
             else:
-                self._check_committed(table, mark)
+                self._check_committed(mark)
         keep = [url for each in staged for url in each.data]
         keep += [f"{rows.folder}/{DATA}" for rows, manifest in manifests if manifest is None]
         stay = changing and changing[0].mode in table.names_files
@@ -231,9 +230,7 @@ class TableSink(MasterHook):
             return None
         manifests = [table.files.manifest(each) for each in found]
         staged = [Staged(rows, each) for rows, each in zip(found, manifests, strict=True) if each is not None]
-        if len(staged) < len(found):
-            return None
-        return self._due_of(table, mark, self._change(table, mark, found, staged))
+        return self._due_of(table, mark, self._change(table, mark, found, staged)) if len(staged) == len(found) else None
 
     def _due_of(self, table: OpenTable, mark: Mark, change: Change) -> Due:
         return Due(table, self.table.title, mark, change, lambda: self._check_fits(table, mark, change))
@@ -259,8 +256,7 @@ class TableSink(MasterHook):
         folders = "\n".join(sorted(each.folder for each in found))
         retained = notice.retained if self.table.on_rewind == "roll_back" else None
         owner, shown = self._names(found[0].owner)
-        token = staged_tables.digest(folders)[:32]
-        return Mark(owner, notice.checkpoint, token, shown, retained, notice.storage)
+        return Mark(owner, notice.checkpoint, staged_tables.digest(folders)[:32], shown, retained, notice.storage)
 
     def _names(self, job: str) -> tuple[str, str]:
         """Name the job's sink, and the checkpoint for readers, in the table.
@@ -327,14 +323,18 @@ class TableSink(MasterHook):
             )
         change = Change(Mode(ways[0][0]), ways[0][1], tuple(each for each in staged if each.rows.changes))
         if change.mode is Mode.UPSERT and len(change.staged) > 1:
-            self._check_keys(table, mark, change)
+            self._check_keys(mark, change, table.files)
         return change
 
-    def _check_keys(self, table: OpenTable | NewTable, mark: Mark, change: Change) -> None:
+    def _check_keys(self, mark: Mark, change: Change, files: StagedFiles) -> None:
         """Refuse a key that two stages have staged; one driver has looked at its own."""
         import pyarrow
 
-        found = pyarrow.concat_tables(pyarrow.Table.from_batches([each]) for each in change.keys(table.files))
+        try:
+            found = pyarrow.concat_tables(pyarrow.Table.from_batches([each]) for each in change.keys(files))
+        except FileNotFoundError:
+            self._check_committed(mark)
+            return
         if len(found.group_by(list(change.key)).aggregate([])) < len(found):
             raise InvalidStateError(
                 f"two stages of one epoch upsert a row of {self.table.title} with the same key, so it is open which "
@@ -361,7 +361,7 @@ class TableSink(MasterHook):
             except FileNotFoundError:
                 if table.files.are_there([*change.data, *(url for each in change.staged for url in each.deletes)]):
                     raise
-                self._check_committed(table, mark)
+                self._check_committed(mark)
                 return False
 
         rows = sum(each.rows.rows for each in change.staged)
@@ -395,10 +395,9 @@ class TableSink(MasterHook):
             tries=TRIES,
         )
 
-    def _check_committed(self, table: OpenTable | NewTable, mark: Mark) -> None:
+    def _check_committed(self, mark: Mark) -> None:
         """Look again where staged files are gone: another process deletes them once it has committed."""
-        table.refresh()
-        if not table.has(mark):
+        if not self.open().has(mark):
             raise DamagedError(
                 f"rows that were staged for {self.table.title} are gone, and not in the table. Put the files back, or "
                 f"{self._give_up(mark)} and read the epoch again by `cairn rewind`",

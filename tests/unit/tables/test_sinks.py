@@ -43,7 +43,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateErro
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.spark.staged_columns import check_key
 from airflow_cairn.tables import delta, iceberg
-from airflow_cairn.tables.contract import Mark
+from airflow_cairn.tables.contract import Change, Mark
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.delta import OpenDelta
 from airflow_cairn.tables.iceberg import OpenIceberg
@@ -235,6 +235,24 @@ def test_two_at_once_change_rows_once(
     wrapped(monkeypatch, place, "commit", other, nothing)
     place.sink.notify_checkpoint_complete(told)
     assert place.rows() == [1, 5, 15]
+
+
+def test_two_at_once_look_at_the_keys_of_two_stages(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """semantics C4: the first has committed, and deleted what the second reads to compare the keys."""
+    way: dict[str, Any] = {"mode": Mode.UPSERT, "key": ("id",)}
+    staging, keys = place.trigger(3), Change.keys
+    stages = (place.stage(staging, each, at, stage=each, deletes=[at + 5], **way) for at, each in enumerate("ac", 1))
+    told = notice(*stages)
+    first = [place.new_sink()]
+
+    def late(change: Change, files: StagedFiles) -> Iterator[Any]:
+        while first:
+            first.pop().notify_checkpoint_complete(told)
+        return keys(change, files)
+
+    monkeypatch.setattr(Change, "keys", late)
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [1, 2]
 
 
 @pytest.mark.parametrize("mode", [Mode.OVERWRITE, Mode.REPLACE])
