@@ -230,21 +230,19 @@ class TableSink(MasterHook):
             return None
         manifests = [table.files.manifest(each) for each in found]
         staged = [Staged(rows, each) for rows, each in zip(found, manifests, strict=True) if each is not None]
-        return self._due_of(table, mark, self._change(table, mark, found, staged)) if len(staged) == len(found) else None
+        if len(staged) < len(found):
+            return None
+        return self._due_of(table, mark, self._change(table, mark, found, staged))
 
     def _due_of(self, table: OpenTable, mark: Mark, change: Change) -> Due:
         return Due(table, self.table.title, mark, change, lambda: self._check_fits(table, mark, change))
 
     def _commit_beside(self, notice: CheckpointNotice, own: Due) -> bool:
-        """Commit the tables of one catalog by one request.
-
-        Returns:
-            False: nothing goes along, or not all of it came through.
-        """
+        """Commit the tables of one catalog by one request. False: nothing goes along, or not all of it came through."""
         waiting = [each for each in self.beside if each.name in notice.waiting]
         if not waiting or not has_transactions(own.table):
             return False
-        others: list[Due] = []
+        others = list[Due]()
         for each in waiting:
             try:
                 others.extend(filter(None, [each.due(notice)]))
@@ -364,8 +362,8 @@ class TableSink(MasterHook):
                 self._check_committed(mark)
                 return False
 
-        rows = sum(each.rows.rows for each in change.staged)
-        self._commit_with(table, mark, attempt, f"committed {rows} rows to {self.table.title} ({change.mode.value})")
+        done = f"committed {sum(each.rows.rows for each in change.staged)} rows to {self.table.title} ({change.mode.value})"
+        self._commit_with(table, mark, attempt, done)
 
     def _commit_with(self, table: OpenTable, mark: Mark, attempt: Callable[[], bool], done: str) -> None:
         """Commit, and where another writer was faster look for the mark and commit again."""
