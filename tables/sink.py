@@ -362,8 +362,8 @@ class TableSink(MasterHook):
                 self._check_committed(mark)
                 return False
 
-        done = f"committed {sum(each.rows.rows for each in change.staged)} rows to {self.table.title} ({change.mode.value})"
-        self._commit_with(table, mark, attempt, done)
+        rows = sum(each.rows.rows for each in change.staged)
+        self._commit_with(table, mark, attempt, f"committed {rows} rows to {self.table.title} ({change.mode.value})")
 
     def _commit_with(self, table: OpenTable, mark: Mark, attempt: Callable[[], bool], done: str) -> None:
         """Commit, and where another writer was faster look for the mark and commit again."""
