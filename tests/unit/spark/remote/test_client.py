@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.errors import PySparkException
@@ -79,14 +80,14 @@ def test_it_is_told_to_end_while_it_connects(there: bool) -> None:  # semantics 
 def test_calls_are_repeated_while_the_server_of_cairn_lives(
     monkeypatch: pytest.MonkeyPatch, authority: str | None, heard: Heard, asked: int
 ) -> None:  # semantics V4
-    calls = list[object]()
-    monkeypatch.setattr(client, "hear", lambda *at: calls.append(at) or heard)
+    hear = Mock(return_value=heard)
+    monkeypatch.setattr(client, "hear", hear)
     server = ConnectServer(LOOPBACK, 1, "token", authority=authority)
     made = client._open(server, Submission("routes.py", ONE, {}, {}, patience=2))
     try:
         with pytest.raises(Exception, match=r"UNAVAILABLE|failed to connect"):
             made.client.get_configs("spark.app.name")
-        assert min(len(calls), 2) == asked, "2: PySpark asks more than once about each failure"
+        assert min(hear.call_count, 2) == asked, "2: PySpark asks more than once about each failure"
     finally:
         made.stop()
 
