@@ -8,8 +8,10 @@ from __future__ import annotations
 import copy
 import logging
 import secrets
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +55,15 @@ def listeners_of(job: str, given: Sequence[CheckpointListener]) -> tuple[Checkpo
 
 
 def _plugged(group: str, job: str) -> list[Any]:
-    found = (_made(point, job) for point in sorted(entry_points(group=group), key=lambda point: point.name))
+    points = _installed(tuple(sys.path)).select(group=group)
+    found = (_made(point, job) for point in sorted(points, key=lambda point: point.name))
     return [each for each in found if each is not None]
+
+
+@cache
+def _installed(_path: tuple[str, ...]) -> Any:
+    """Return the entry points of all packages on a path: a task asks several times, and a look reads each package."""
+    return entry_points()
 
 
 def _made(point: EntryPoint, job: str) -> Any:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import importlib.metadata
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +16,6 @@ from xdist.remote import Producer
 from xdist.workermanage import WorkerController
 
 from airflow_cairn.storage import S3Options
-from airflow_cairn.tasks import extensions
 from scripts.harness.azure_server import AzureServer
 from scripts.harness.gcs_server import GcsServer
 from scripts.harness.postgres_server import PostgresServer
@@ -164,15 +161,6 @@ def _services_of_aws_read_once() -> Iterator[None]:
     read = cache(JSONFileLoader().load_file)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JSONFileLoader, "load_file", lambda _, path: read(path))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _packages_looked_through_once() -> Iterator[None]:
-    """Let each question for entry points be answered once: it reads every installed package, 40 ms for each task."""
-    found = cache(lambda group, _path: importlib.metadata.entry_points(group=group))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extensions, "entry_points", lambda group: found(group, tuple(sys.path)))
         yield
 
 

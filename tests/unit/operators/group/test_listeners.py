@@ -1,5 +1,7 @@
 """Listeners through the operators: told by the sensor, the next trigger, the callback and the restore (C4, D4)."""
 
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from airflow_cairn.operators import (
 )
 from airflow_cairn.operators.group.task_group import TRIGGER, WAIT
 from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.tasks import extensions
 from airflow_cairn.tasks.extensions import LISTENERS
 from tests.support.airflow_fixtures import Install, Said
 from tests.support.airflow_stage import Job, Ti, context
@@ -170,3 +173,18 @@ def test_a_listener_of_an_installed_package(job: Job, install: Install) -> None:
     other = Job(job.folder, "other")
     trigger(other, "r1")
     assert other.coordinator.head().pending[0].listeners == ()
+
+
+def test_a_process_looks_through_the_packages_once(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look reads every package: 8 CPU milliseconds beside Airflow, and a task that triggers asks three times."""
+    looks: list[Any] = []
+
+    def look() -> Any:
+        looks.append(entry_points())
+        return looks[-1]
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(extensions, "entry_points", look)
+    trigger(job, "r1")
+    trigger(Job(job.folder, "other"), "r1")
+    assert len(looks) == 1
