@@ -164,9 +164,9 @@ def complete(subtasks: int) -> dict[str, float]:
     return {"subtasks": subtasks, "seconds": round(seconds, 3), "peak_mb": round(peak_mb(), 1)}
 
 
-def peak_mb() -> float:
-    """Return this process's peak memory; `ru_maxrss` would also count that of its parent process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def peak_mb(pid: int | None = None) -> float:
+    """Return the peak memory of a process, this one by default; `ru_maxrss` would also count that of its parent."""
+    lines = Path(f"/proc/{pid or 'self'}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -58,16 +59,16 @@ def begin(uri: str, sensors: int) -> None:
         list(pool.map(trigger, range(sensors)))
 
 
-def count_requests() -> Callable[[], int]:
-    """Count the requests of all S3 stores in this process from now on."""
-    inner, sent = store._call, [0]
+def count_requests() -> Counter[str]:
+    """Count the requests of all S3 stores in this process from now on, by operation."""
+    inner, sent = store._call, Counter[str]()
 
-    def call(*request: object) -> object:
-        sent[0] += 1
-        return inner(*request)  # type: ignore[arg-type]
+    def call(client: object, operation: str, params: dict[str, object]) -> object:
+        sent[operation] += 1
+        return inner(client, operation, params)
 
-    store._call = call  # type: ignore[assignment]
-    return lambda: sent[0]
+    store._call = call
+    return sent
 
 
 async def wait(uri: str, sensors: int, waited_s: float, window_s: float) -> dict[str, list[float]]:
@@ -85,11 +86,11 @@ async def wait(uri: str, sensors: int, waited_s: float, window_s: float) -> dict
     settled_s = 1 + sensors / 100  # all have looked once, which opens the stores
     for moment in (settled_s, max(waited_s, settled_s + window_s)):
         await asyncio.sleep(begun + moment - time.monotonic())
-        at, cpu, sent = time.monotonic(), time.process_time(), requests()
+        at, cpu, sent = time.monotonic(), time.process_time(), requests.total()
         await asyncio.sleep(window_s)
         took = time.monotonic() - at
         found["cpu"].append((time.process_time() - cpu) / took)
-        found["requests"].append((requests() - sent) / took)
+        found["requests"].append((requests.total() - sent) / took)
     assert not any(each.done() for each in running), [each for each in running if each.done()]
     for each in running:
         each.cancel()
