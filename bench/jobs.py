@@ -31,7 +31,6 @@ import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -225,7 +224,7 @@ def cpu_s(processes: dict[str, list[psutil.Process]]) -> dict[str, float]:
 def measure(options: argparse.Namespace) -> dict[str, object]:
     """Measure on a new server."""
     told, jobs, epochs = (options.stages, options.beside), options.jobs, options.epochs
-    with S3Server() as server, ThreadPoolExecutor(4) as pool:
+    with S3Server() as server:
         os.environ.update(server.env)
         server.create_bucket("bench")
         ensure_probed(open_store(STORAGE), nonce="bench")
@@ -234,6 +233,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
             ours, theirs = spawn.Pipe()
             role: Any = (run_tasks, (theirs, *told)) if number else (run_triggers, (theirs,))
             (child := spawn.Process(target=role[0], args=role[1], daemon=True)).start()
+            theirs.close()  # whoever ends early is noticed
             pipes.append(ours)
             children.append(psutil.Process(child.pid))
         for pipe in pipes:
@@ -248,7 +248,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         for pipe in pipes:
             pipe.send(None)
         (triggerer, lags), *workers = [pipe.recv() for pipe in pipes]
-        heads = pool.map(lambda job: Coordinator(open_store(STORAGE), f"job-{job}").head(), range(jobs))
+        heads = [Coordinator(open_store(STORAGE), f"job-{job}").head() for job in range(jobs)]
         ended = [(begun + options.every * at, entry) for head in heads for at, entry in enumerate(head.history)]
     if (found := Counter(entry.status for _, entry in ended)) != {Status.COMPLETED: jobs * epochs}:
         raise RuntimeError(f"an epoch has not completed at once: {found}")

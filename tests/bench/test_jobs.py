@@ -20,6 +20,7 @@ def test_a_small_run_prints_what_is_documented(form: list[str]) -> None:
     command = [sys.executable, "-m", "bench.jobs", "--json", *small, *form]
     said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     found = json.loads(said.splitlines()[-1])
-    assert found["requests_an_epoch"]["put_object"] >= 7, "head, slice, handovers, acknowledgements, metadata"
+    reads = found["requests_an_epoch"]["get_object"] + found["requests_an_epoch"]["head_object"]
+    assert 32 < reads < 40, "cairn stats estimates 36 for an epoch of two stages"
     assert (found["trigger_requests_an_epoch"] > 0) == (found["most_deferred"] > 0) == bool(form)
     assert all(f"`{name}`" in (jobs.__doc__ or "") for name in found), found
