@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ..checkpoint.documents.staged_tables import DELETES, Mode, SortedBy, StagedFile, TableDescription, partitions_of
+from ..checkpoint.documents.staged_tables import DELETES, Mode, SortedBy, StagedFile, TableDescription
+from . import staged_partitions
 from .execution.transport import is_remote
 from .output import committer
 from .stored import growing_table
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-_LONGEST = 1024
-"""Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
-_MICROSECONDS = 86_400_000_000, 3_600_000_000
-"""Of a day and of an hour."""
 _AT_ONCE = 16
 """Footers read at once."""
 _MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -48,9 +45,7 @@ def write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFram
     if not become_the_tables:
         by = ()
     if by and table.partitions_in_files:
-        df = df.select(*(_short(each) if each.name in by else quoted(each.name) for each in df.schema))
-        told_by = _partition_values(df, table)
-        df, by = growing_table.told_apart(df.repartition(*told_by), told_by), (growing_table.COLUMN,)
+        df, by = staged_partitions.told_apart(df, table), (growing_table.COLUMN,)
     elif by:
         df = df.repartition(*(quoted(each) for each in by))
         if is_remote(df.sparkSession):
@@ -107,27 +102,6 @@ def _below(own: str, path: str) -> str:
     return path.partition(f"{own}/")[2]
 
 
-def _partition_values(df: DataFrame, table: TableDescription) -> list[Column]:
-    """Give as texts what tells partitions apart."""
-    texts = growing_table.texts(table.partition_by)
-    columns = zip(texts, partitions_of(table), strict=True)
-    return [_unit(df.schema[name], unit) if unit else text for text, (name, unit) in columns]
-
-
-def _unit(column: StructField, unit: str) -> Column:
-    """Give the year, month, day or hour of a moment as a text: in UTC, whatever the session's time zone."""
-    from pyspark.sql import functions as f
-
-    value = f.col(quoted(column.name))
-    if column.dataType.typeName() == "timestamp":
-        # First down to a whole day or hour: a division of the moment itself gives a float, which may be the next one's.
-        days, hours = (f.unix_micros(value) - f.pmod(f.unix_micros(value), f.lit(each)) for each in _MICROSECONDS)
-        day, hour = f.date_from_unix_date(f.round(days / _MICROSECONDS[0]).cast("int")), hours.cast("string")
-    else:
-        day, hour = value.cast("date"), f.concat(value.cast("date").cast("string"), f.lit(" "), f.hour(value))
-    return hour if unit == "hour" else (day if unit == "day" else f.trunc(day, unit)).cast("string")
-
-
 def _sorted(by: SortedBy) -> Column:
     from pyspark.sql import functions
 
@@ -137,29 +111,14 @@ def _sorted(by: SortedBy) -> Column:
     return column.asc_nulls_last() if by.nulls_last else column.asc_nulls_first()
 
 
-def _short(column: StructField) -> Column:
-    """Give a partition column that fails the write at a long text: no footer bounds it, and the format asks there."""
-    from pyspark.sql import functions
-
-    too_long = functions.octet_length(quoted(column.name)) > _LONGEST
-    return _without(column, too_long, f"has more than {_LONGEST} bytes")
-
-
 def _listable(column: StructField) -> Column:
     """Give a partition column that fails the write at a text which would name a folder that Spark passes over."""
-    from pyspark.sql import functions
-
-    return _without(column, functions.col(quoted(column.name)).endswith(_PASSED_OVER), f"ends with {_PASSED_OVER}")
-
-
-def _without(column: StructField, wrong: Column, why: str) -> Column:
     from pyspark.sql import functions
 
     value = functions.col(quoted(column.name))
     if column.dataType.typeName() != "string":
         return value
-    failing = functions.raise_error(functions.lit(f"a value of the partition column {column.name!r} {why}"))
-    return functions.when(wrong, failing.cast("string")).otherwise(value).alias(column.name)
+    return staged_partitions.without(column, value.endswith(_PASSED_OVER), f"ends with {_PASSED_OVER}")
 
 
 def write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by: Sequence[str] = ()) -> None:

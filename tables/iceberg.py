@@ -13,12 +13,12 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from itertools import takewhile
 from typing import Any
 
 from ..checkpoint.documents.staged_tables import Format, Mode, SortedBy, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidStateError
+from . import iceberg_partitions
 from .contract import (
     ALL_MODES,
     REMEMBERED,
@@ -30,13 +30,10 @@ from .contract import (
     refused,
     unreadable,
 )
-from .iceberg_columns import Row, column_of, in_partitions, matching, write_options
+from .iceberg_columns import Row, column_of, matching, write_options
+from .iceberg_partitions import UNITS, partition_by
 from .staged_files import FooterAlone, StagedFiles
 
-PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
-"""Of a column by whose values a table is partitioned."""
-UNITS = ("year", "month", "day", "hour")
-"""Transforms of a date or a moment that keep its order, so that a footer's bounds give a file's partition."""
 UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
 _RETENTION = {"max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep"}
 PREFIX = "cairn."
@@ -86,15 +83,19 @@ class OpenIceberg:
         metadata, schema = self._table.metadata, self._table.schema()
         if metadata.format_version > 2:
             raise refused(self._title, f"has format version {metadata.format_version}")
-        odd = self._odd_partition()
-        by = () if odd else self._partition_by()
-        units = self._units() if by else ()
+        odd = iceberg_partitions.odd_partition(self._table)
+        by = () if odd else partition_by(self._table)
+        units = iceberg_partitions.transforms(self._table) if by else ()
         snapshot = metadata.current_snapshot()
         why = {} if by else dict(UNPARTITIONED)
+        if any("[" in each for each in units) and iceberg_partitions.has_older_files(self._table):
+            why[Mode.OVERWRITE.value] = "has files from before its partitions were changed. Rewrite its data files"
         if odd:
             why = {each.value: odd for each in Mode}
         elif snapshot and snapshot.summary and snapshot.summary["total-equality-deletes"] not in (None, "0"):
             why[Mode.UPSERT.value] = "has equality deletes, which pyiceberg cannot read. Compact the table"
+        elif len({*by}) < len(by):
+            why[Mode.UPSERT.value] = "is partitioned twice by one column, and pyiceberg writes no rows of such a table"
         return TableDescription(
             self._title,
             str(metadata.table_uuid),
@@ -157,29 +158,6 @@ class OpenIceberg:
                     return f"has a column {before} that is not the one of that name before"
         return None
 
-    def _odd_partition(self) -> str | None:
-        """Say which partition the library cannot add files to."""
-        schema = self._table.schema()
-        for field in self._table.metadata.spec().fields:
-            column = schema.find_column_name(field.source_id)
-            kind = str(schema.find_type(field.source_id))
-            unit = str(field.transform)
-            by_value = unit == "identity" and kind in PARTITION_TYPES
-            by_time = unit in UNITS and kind in ("date", "timestamp", "timestamptz")
-            if by_time and find_spec("pyiceberg_core") is None:  # with which the library writes the rows that stay
-                return f"is partitioned by {unit}({column}), which takes pip install 'airflow-cairn[iceberg]'"
-            if not (by_value or by_time) or "." in str(column):
-                return f"is partitioned by {field.transform}({column}), a {kind}"
-        return None
-
-    def _partition_by(self) -> tuple[str, ...]:
-        schema = self._table.schema()
-        return tuple(str(schema.find_column_name(each.source_id)) for each in self._table.metadata.spec().fields)
-
-    def _units(self) -> tuple[str, ...]:
-        transforms = (str(each.transform) for each in self._table.metadata.spec().fields)
-        return tuple(each if each in UNITS else "" for each in transforms)
-
     def _sorted_by(self) -> Iterator[SortedBy]:
         """Give the table's order up to a column that Spark cannot sort by."""
         top = {each.field_id: each.name for each in self._table.schema().fields}
@@ -237,7 +215,7 @@ class OpenIceberg:
 
         table = self._table
         # The library reads a file's partition from the column's smallest and largest value.
-        self._override({f"write.metadata.metrics.column.{each}": "truncate(16)" for each in self._partition_by()})
+        self._override({f"write.metadata.metrics.column.{each}": "truncate(16)" for each in partition_by(table)})
         added = self._added(change)
         gone = self._gone(mark, change, added)
         try:
@@ -246,7 +224,7 @@ class OpenIceberg:
                 # Asserted first and always: a change of no row asserts nothing, and would set the older marks again.
                 loaded = {"ref": "main", "snapshot-id": table.metadata.current_snapshot_id}
                 transaction._stage((), (AssertRefSnapshotId.model_validate(loaded),))
-                if gone is not None:
+                if gone not in (None, []):
                     _delete(transaction, gone, about)
                 if added:
                     _add(transaction, added, about)
@@ -361,14 +339,16 @@ class OpenIceberg:
         """Describe the staged files as the library does, which would ask three times for each."""
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
+        metadata = iceberg_partitions.with_bounded_buckets(self._table.metadata)
+
         def described(url: str, file: StagedFile, footer: Any) -> Any:
             source: Any = FooterAlone(file.size_bytes, footer)
-            return parquet_file_to_data_file(source, self._table.metadata, url)
+            return parquet_file_to_data_file(source, metadata, url)
 
         return list(self.files.each_footer(change.files, described))
 
     def _gone(self, mark: Mark, change: Change, added: Sequence[Any]) -> Any:
-        """Give the predicate of the rows that the change removes; None if it only adds.
+        """Give the predicate of the rows that the change removes, or a list of their files; None if it only adds.
 
         Raises:
             OvertakenError: others have changed what the rows replace since the epoch was triggered.
@@ -386,10 +366,7 @@ class OpenIceberg:
         spec = len(self._table.spec().fields)
         partitions = {tuple(each.partition[at] for at in range(spec)) for each in added}
         self._check_foreign(mark, change.version, partitions)
-        if any(units := self._units()):
-            kinds = [str(self._table.schema().find_type(each)) for each in self._partition_by()]
-            return in_partitions(self._partition_by(), kinds, units, partitions)
-        return matching(self._partition_by(), partitions)
+        return iceberg_partitions.overwritten(self._table, partitions)
 
     def _check_foreign(self, mark: Mark, version: str, partitions: Collection[Row] | None) -> None:
         """Refuse snapshots of others that have changed rows of these partitions; a compaction changes none."""
@@ -469,6 +446,11 @@ def _transaction(table: Any) -> Any:
 
 
 def _delete(transaction: Any, gone: Any, about: Mapping[str, str]) -> None:
+    if isinstance(gone, list):
+        with transaction.update_snapshot(dict(about)).overwrite() as snapshot:
+            for each in gone:
+                snapshot.delete_data_file(each)
+        return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Delete operation did not match")
         transaction.delete(gone, snapshot_properties=about)

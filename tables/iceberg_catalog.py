@@ -11,8 +11,9 @@ from typing import Any
 from ..checkpoint.documents.staged_tables import NESTED, Format, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from .contract import NewTable
-from .iceberg import PARTITION_TYPES, UNPARTITIONED, UPSERT_ROWS, UPSERT_TERMS, OpenIceberg, files_of
+from .iceberg import UNPARTITIONED, UPSERT_ROWS, UPSERT_TERMS, OpenIceberg, files_of
 from .iceberg_columns import SPARK, fields_of
+from .iceberg_partitions import PARTITION_TYPES
 
 
 def open_table(

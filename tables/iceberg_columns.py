@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -118,60 +117,18 @@ def matching(columns: Sequence[str], rows: Collection[Row]) -> Any:
     others = [*columns[:most], *columns[most + 1 :]]
     found = [
         reduce(
-            And, [_in(columns[most], values), *(_in(name, {value}) for name, value in zip(others, group, strict=True))]
+            And,
+            [
+                in_values(columns[most], values),
+                *(in_values(name, {value}) for name, value in zip(others, group, strict=True)),
+            ],
         )
         for group, values in groups.items()
     ]
     return found[0] if len(found) == 1 else Or(*found)
 
 
-def in_partitions(
-    columns: Sequence[str], kinds: Sequence[str], units: Sequence[str], partitions: Collection[Row]
-) -> Any:
-    """Give a predicate of the rows of partitions, some of which are spans of time.
-
-    Args:
-        columns: by which the table is partitioned.
-        kinds: their Iceberg types.
-        units: of each column, the unit of the spans; empty: the partition is the value.
-        partitions: by column the value, or the number of units since 1970.
-    """
-    from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, Or
-
-    found = []
-    for partition in partitions:
-        of_column = zip(columns, kinds, units, partition, strict=True)
-        terms = [
-            _in(name, {value}) if value is None or not unit else _span(name, kind, unit, value)
-            for name, kind, unit, value in of_column
-        ]
-        found.append(And(AlwaysTrue(), *terms))
-    return Or(AlwaysFalse(), *found)
-
-
-def _span(column: str, kind: str, unit: str, number: int) -> Any:
-    from pyiceberg import expressions
-
-    terms: Any = expressions  # its types want the names of pydantic's fields
-    found = terms.GreaterThanOrEqual(column, _begin(kind, unit, number))
-    try:
-        return terms.And(found, terms.LessThan(column, _begin(kind, unit, number + 1)))
-    except (OverflowError, ValueError):  # the last span there is
-        return found
-
-
-def _begin(kind: str, unit: str, number: int) -> str:
-    """Give the begin of a span as the library reads a literal of this type."""
-    if unit in ("year", "month"):
-        year, month = divmod(number * 12 if unit == "year" else number, 12)
-        begin = datetime(1970 + year, month + 1, 1, tzinfo=UTC)
-    else:
-        begin = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(**{f"{unit}s": number})
-    text = begin.isoformat()
-    return text if kind == "timestamptz" else text[:10] if kind == "date" else text.removesuffix("+00:00")
-
-
-def _in(column: str, values: Collection[Any]) -> Any:
+def in_values(column: str, values: Collection[Any]) -> Any:
     """Give a predicate with bounds, because the library skips no file by a predicate of more than 200 values."""
     from pyiceberg import expressions
 

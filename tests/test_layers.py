@@ -49,6 +49,7 @@ GUARDED = {
         "tables/iceberg.py",
         "tables/iceberg_catalog.py",
         "tables/iceberg_columns.py",
+        "tables/iceberg_partitions.py",
         "tables/branches.py",
         "tables/transactions.py",
     },

@@ -110,7 +110,7 @@ class TableDescription:
     location: str = field(default="", metadata=SPARSE)
     """URL of the folder of a table that is written by branches."""
     partition_units: tuple[str, ...] = field(default=(), metadata=SPARSE)
-    """By column, the unit of time that is kept apart: year, month, day or hour; empty: the value. Without any: none."""
+    """By column, Iceberg's transform that is kept apart, `day` or `bucket[16]`; empty: the value. Without any: none."""
     write_options: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
     """What the table says of its Parquet files, as options of Spark's writer."""
     sorted_by: tuple[SortedBy, ...] = field(default=(), metadata=SPARSE)
@@ -248,7 +248,7 @@ def types_of(columns: Mapping[str, Any]) -> dict[str, str]:
 
 
 def partitions_of(table: TableDescription | Manifest) -> list[tuple[str, str]]:
-    """Give each partition column with the unit of time that is kept apart, empty for the value."""
+    """Give each partition column with the transform that is kept apart, empty for the value."""
     return list(zip(table.partition_by, table.partition_units or ("",) * len(table.partition_by), strict=True))
 
 

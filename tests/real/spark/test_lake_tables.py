@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import deltalake
@@ -15,15 +15,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
 from pyiceberg.types import (
+    BinaryType,
     BooleanType,
     DateType,
     DecimalType,
     DoubleType,
+    IntegerType,
     ListType,
     LongType,
     NestedField,
@@ -303,6 +314,83 @@ def test_spans_of_time_and_the_order_of_rows(spark: SparkSession, lake: Lake) ->
             assert ids_of_file == sorted(ids_of_file, reverse=True)
             assert file.metadata.row_group(0).column(0).compression == "GZIP"
             assert 1 << 16 < each["file_size_in_bytes"] < 1 << 17, "the Bloom filter"
+
+
+def test_buckets_and_truncated_values(spark: SparkSession, lake: Lake) -> None:  # semantics C4
+    """Each file has the partition that the format's library gives its rows, and is found by a filter of any column."""
+    kinds = (LongType(), StringType(), IntegerType(), DecimalType(38, 2), BinaryType(), TimestamptzType(), DateType())
+    names = ("id", "name", "n", "price", "raw", "at", "day")
+    schema = Schema(*(NestedField(at, name, kind) for at, (name, kind) in enumerate(zip(names, kinds, strict=True), 1)))
+    tables: dict[str, list[tuple[int, Any]]] = {
+        "by_two": [(1, BucketTransform(2)), (2, TruncateTransform(1))],
+        "by_many": [*((at, BucketTransform(2)) for at in range(2, 8)), (1, TruncateTransform(10))],
+        "by_one_twice": [(3, TruncateTransform(10)), (3, BucketTransform(2)), (7, MonthTransform())],
+    }
+    for name, by in tables.items():
+        fields = (PartitionField(at, 1000 + number, how, f"p{number}") for number, (at, how) in enumerate(by))
+        lake.catalog.create_table(f"sales.{name}", schema, partition_spec=PartitionSpec(*fields))
+    lake.sinks = tuple(
+        TableSink(name, IcebergTable(f"lake.sales.{name}", conn_id="c"), lambda _: lake.properties) for name in tables
+    )
+
+    def rows(first: int, last: int, mark: str) -> DataFrame:
+        some = spark.range(first, last).selectExpr("id", "IF(id % 7 = 0, NULL, id) AS x")
+        return some.selectExpr(
+            "id",
+            f"substr('äb😀d', int(x % 4) + 1, 2) || '{mark}' AS name",
+            "int(-x) AS n",
+            "CAST(x * 1234567890123456789.01 - 5e18 AS DECIMAL(38, 2)) AS price",
+            "unhex(hex(x * 12345)) AS raw",
+            "timestamp_micros(x * 86400000000 * 9 - 1) AS at",
+            "date_from_unix_date(int(x - 30)) AS day",
+        )
+
+    def advance(run: str, mode: str, given: DataFrame) -> None:
+        lake.trigger(run)
+        with lake.pipeline.epoch(run) as epoch:
+            for name in tables:
+                getattr(epoch.table(name), mode)(given)
+        lake.complete(run)
+
+    def partition(name: str, row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(how.transform(kinds[at - 1])(row[names[at - 1]]) for at, how in tables[name])
+
+    def found(name: str) -> dict[int, dict[str, Any]]:
+        """Give the rows, after a look for each by its values, which passes over the files of other partitions."""
+        table, equal_to = lake.catalog.load_table(f"sales.{name}"), cast("Any", EqualTo)
+        rows = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
+        for at, _ in tables[name]:
+            for value in {row[names[at - 1]] for row in rows.values()} - {None}:
+                same = table.scan(row_filter=equal_to(names[at - 1], value)).to_arrow()["id"].to_pylist()
+                assert sorted(same) == [each for each, row in sorted(rows.items()) if row[names[at - 1]] == value]
+        for each in table.inspect.files().to_pylist():
+            of_file = pq.read_table(each["file_path"].removeprefix("file://")).to_pylist()
+            assert {partition(name, row) for row in of_file} == {tuple(each["partition"].values())}, name
+        return rows
+
+    advance("a", "append", rows(0, 24, ""))
+    before = {name: found(name) for name in tables}
+    assert all({*each} == {*range(24)} for each in before.values())
+    advance("b", "overwrite_partitions", rows(28, 30, ""))
+    for name, old in before.items():
+        now = found(name)
+        gone = {partition(name, now[each]) for each in (28, 29)}
+        left = {each for each, row in old.items() if partition(name, row) not in gone}
+        assert {*now} == {*left, 28, 29}, name
+        assert left != {*old}, name
+        before[name] = now
+    upserted = [name for name in tables if name != "by_one_twice"]
+    lake.trigger("c")
+    with lake.pipeline.epoch("c") as epoch:
+        for name in upserted:
+            epoch.table(name).upsert(rows(20, 34, "!"), "id", deletes=rows(2, 4, ""))
+        with pytest.raises(InvalidStateError, match="does not take upsert: it is partitioned twice by one column"):
+            epoch.table("by_one_twice").upsert(rows(20, 34, "!"), "id")
+    lake.complete("c")
+    for name in upserted:
+        now = found(name)
+        assert {*now} == {*before[name], *range(20, 34)} - {2, 3}
+        assert {each for each in now if str(now[each]["name"]).endswith("!")} == {*range(20, 34)} - {21, 28}
 
 
 def test_a_client_without_a_file_system_has_a_job_list_the_files(

@@ -34,15 +34,26 @@ from pyiceberg.transforms import (
     HourTransform,
     IdentityTransform,
     MonthTransform,
+    TruncateTransform,
+    VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, TimestamptzType, UUIDType
+from pyiceberg.types import (
+    DecimalType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+    UUIDType,
+)
 
 from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, SortedBy, StagedFile, description_of, packed
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.spark.staged_columns import check_key
-from airflow_cairn.tables import delta, iceberg
+from airflow_cairn.tables import delta, iceberg, iceberg_partitions
 from airflow_cairn.tables.contract import Change, Mark
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.delta import OpenDelta
@@ -51,7 +62,7 @@ from airflow_cairn.tables.sink import TableSink
 from airflow_cairn.tables.staged_files import StagedFiles
 from scripts.setup.base import ROOT
 from tests.support.errors import raises_code
-from tests.support.lake import SCHEMA, Delta, Iceberg, Place, notice, route_of
+from tests.support.lake import SCHEMA, Delta, Iceberg, Place, notice, route_of, rows_of
 
 
 class Killed(BaseException):
@@ -387,10 +398,10 @@ def test_what_is_more_than_its_files_is_not_read(tmp_path: Path) -> None:
     place.sink = place.new_sink(read=True)
     place.foreign(1)
     with place.table.update_spec() as spec:
-        spec.add_field("id", BucketTransform(4))
+        spec.add_field("id", VoidTransform())
     place.trigger(3)
     assert len(place.listed()) == 1, "what cannot be written can be read"
-    assert place.described.refused[Mode.APPEND.value] == "is partitioned by bucket[4](id), a long"
+    assert place.described.refused[Mode.APPEND.value] == "is partitioned by void(id), a long"
     with place.table.update_schema() as update:
         update.rename_column("route", "way")
     with pytest.raises(InvalidStateError, match=r"had the column way as route.*take read=True away"):
@@ -777,9 +788,9 @@ def test_tables_that_cannot_be_appended_to_are_refused_at_the_trigger(tmp_path: 
     cases: list[tuple[Schema, PartitionSpec, str]] = [
         (Schema(NestedField(1, "u", UUIDType())), PartitionSpec(), "the column u of the type uuid"),
         (
-            Schema(NestedField(1, "id", LongType())),
-            PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "b")),
-            r"partitioned by bucket\[4\]\(id\), a long",
+            Schema(NestedField(1, "id", DecimalType(38, 0))),
+            PartitionSpec(PartitionField(1, 1000, TruncateTransform(4), "b")),
+            r"partitioned by truncate\[4\]\(id\), a decimal\(38, 0\)",
         ),
         (
             Schema(NestedField(1, "l", ListType(2, IntegerType(), element_required=True))),
@@ -875,9 +886,36 @@ def test_rows_of_others_in_a_span_of_time(tmp_path: Path, monkeypatch: pytest.Mo
     told = notice(place.stage(place.trigger(5), "good", 6, mode=Mode.UPSERT, key=("id",)), checkpoint=5)
     place.sink.notify_checkpoint_complete(told)
     assert place.rows() == [3, 4, 4, 5, 6, 7], "the row beside it in the file stays"
-    monkeypatch.setattr(iceberg, "find_spec", lambda _: None)
+    monkeypatch.setattr(iceberg_partitions, "find_spec", lambda _: None)
     with pytest.raises(InvalidStateError, match=r"partitioned by .*\(at\), which takes pip install"):
         place.trigger(6)
+
+
+@pytest.mark.parametrize("transform", [BucketTransform(3), TruncateTransform(2)])
+def test_rows_of_others_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transform: Any) -> None:
+    """An overwrite removes the bucket's files, not those from before it was one; others may not change them."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    place.foreign(0)
+    with place.table.update_spec() as spec:
+        spec.add_field("id", transform)
+    place.trigger(3)
+    assert "from before its partitions were changed" in place.described.refused[Mode.OVERWRITE.value]
+    place.table.overwrite(rows_of([0, 2, 3]))
+    of = transform.transform(LongType())
+    assert of(0) != of(2) == of(3), "in one file"
+    told = notice(place.stage(place.trigger(3), "good", 2, mode=Mode.OVERWRITE))
+    place.foreign(0)
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [0, 0, 2]
+    told = notice(place.stage(place.trigger(4), "good", 2, mode=Mode.OVERWRITE), checkpoint=4)
+    place.foreign(3)
+    with raises_code("table_changed", match="append"):
+        place.sink.notify_checkpoint_complete(told)
+    monkeypatch.setattr(place, "row", lambda _: {"id": [0, 2], "route": ["a", "b"]})
+    told = notice(place.stage(place.trigger(5), "good", 0), checkpoint=5)
+    with pytest.raises(ValueError, match="more than one partition values"):
+        place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [0, 0, 2, 3]
 
 
 def test_a_file_that_the_other_listener_has_deleted_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
