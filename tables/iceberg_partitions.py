@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import Any
 
+from .contract import OvertakenError
 from .iceberg_columns import Row, in_values, matching
 
 PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
@@ -71,9 +72,15 @@ def has_older_files(table: Any) -> bool:
 
 
 def overwritten(table: Any, partitions: Collection[Row]) -> Any:
-    """Give a predicate of the rows of partitions; the files where no predicate gives the rows of a bucket."""
+    """Give a predicate of the rows of partitions; their files where no predicate gives the rows of one.
+
+    Raises:
+        OvertakenError: somebody has rewritten files, and they lie in partitions that the table had before.
+    """
     columns, by = partition_by(table), transforms(table)
     if any("[" in each for each in by):
+        if has_older_files(table):
+            raise OvertakenError("files lie in partitions that it had before")
         found = [each.file for each in table.scan().plan_files()]
         return [each for each in found if tuple(each.partition[at] for at in range(len(by))) in partitions]
     if any(by):

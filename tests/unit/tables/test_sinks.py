@@ -54,7 +54,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateErro
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.spark.staged_columns import check_key
 from airflow_cairn.tables import delta, iceberg, iceberg_partitions
-from airflow_cairn.tables.contract import Change, Mark
+from airflow_cairn.tables.contract import Change, Mark, OvertakenError
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.delta import OpenDelta
 from airflow_cairn.tables.iceberg import OpenIceberg
@@ -900,6 +900,8 @@ def test_rows_of_others_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         spec.add_field("id", transform)
     place.trigger(3)
     assert "from before its partitions were changed" in place.described.refused[Mode.OVERWRITE.value]
+    with pytest.raises(OvertakenError, match="partitions that it had before"):
+        iceberg_partitions.overwritten(place.table, [(0,)])
     place.table.overwrite(rows_of([0, 2, 3]))
     of = transform.transform(LongType())
     assert of(0) != of(2) == of(3), "in one file"
