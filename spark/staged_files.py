@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 16
 """Footers read at once."""
 _MARK_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+_STATISTICS = "parquet.column.statistics.enabled"
+"""The commit to Iceberg reads a file's partition from them; a site may have switched them off."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition value is null."""
 _PASSED_OVER = "._COPYING_"
@@ -128,7 +130,7 @@ def write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by:
     with committer.CommitterSettings(spark, committer.choose(spark, url)).write() as options:
         writer = df.write.mode("error").options(**of_parquet).options(**options)
         # No `_SUCCESS`: no reader looks for it here, and the sink would have to delete it.
-        writer.option(_MARK_SUCCESS, "false").partitionBy(*by).parquet(url)
+        writer.option(_MARK_SUCCESS, "false").option(_STATISTICS, "true").partitionBy(*by).parquet(url)
 
 
 def _values_in(path: str) -> dict[str, str | None]:

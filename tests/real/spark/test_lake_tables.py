@@ -368,7 +368,11 @@ def test_buckets_and_truncated_values(spark: SparkSession, lake: Lake) -> None: 
             assert {partition(name, row) for row in of_file} == {tuple(each["partition"].values())}, name
         return rows
 
-    advance("a", "append", rows(0, 24, ""))
+    spark.conf.set(staged_files._STATISTICS, "false")  # a site's own; the commit reads partitions from them
+    try:
+        advance("a", "append", rows(0, 24, ""))
+    finally:
+        spark.conf.unset(staged_files._STATISTICS)
     before = {name: found(name) for name in tables}
     assert all({*each} == {*range(24)} for each in before.values())
     advance("b", "overwrite_partitions", rows(28, 30, ""))
