@@ -61,8 +61,11 @@ def test_it_is_told_to_end_while_it_connects(there: bool) -> None:  # semantics 
                 go.set()
                 assert process.wait(300) == 128 + signal.SIGTERM
                 assert server.closed == {("cairn", ONE)}
+            else:
+                process.send_signal(signal.SIGSTOP)  # so that it is told before it has tried again in vain
     with ending(process):
         process.terminate()
+        process.send_signal(signal.SIGCONT)
         assert process.wait(300) == 128 + signal.SIGTERM
 
 
