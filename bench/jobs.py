@@ -233,7 +233,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
             ours, theirs = spawn.Pipe()
             role: Any = (run_tasks, (theirs, *told)) if number else (run_triggers, (theirs,))
             (child := spawn.Process(target=role[0], args=role[1], daemon=True)).start()
-            theirs.close()  # whoever ends early is noticed
+            theirs.close()  # so the end of that process is noticed
             pipes.append(ours)
             children.append(psutil.Process(child.pid))
         for pipe in pipes:

@@ -91,16 +91,15 @@ def _number(transform: str) -> int:
 def _truncated(column: StructField, width: int) -> Column:
     from pyspark.sql import functions as f
 
-    value, kind = f.col(quoted(column.name)), _kind(column)
+    kind: Any = column.dataType
+    value = f.col(quoted(column.name))
     if kind.typeName() == "string":
         return value.substr(1, width)
-    value, by = value.cast("long"), f.lit(width)
     if kind.typeName() == "decimal":
         # The remainder has the type of the value, and the difference one digit more.
-        value, by = (
-            f.col(quoted(column.name)).cast(f"decimal(37,{kind.scale})"),
-            f.expr(_decimal(width, kind.scale, 37)),
-        )
+        value, by = value.cast(f"decimal(37,{kind.scale})"), f.expr(_decimal(width, kind.scale, 37))
+    else:
+        value, by = value.cast("long"), f.lit(width)
     return (value - f.pmod(value, by)).cast("string")
 
 
@@ -108,7 +107,8 @@ def _with_hash(df: DataFrame, column: StructField) -> tuple[DataFrame, Column]:
     """Add Iceberg's hash, step by step as a column of its own: one expression would hold each step twice."""
     from pyspark.sql import functions as f
 
-    name, kind = quoted(column.name), column.dataType.typeName()
+    of_column: Any = column.dataType
+    name, kind = quoted(column.name), of_column.typeName()
     h, value = (free_name(each, df.columns) for each in ("cairn_hash", "cairn_bytes"))
     if kind not in ("string", "binary", "decimal"):
         long = {"integer": f"bigint({name})", "date": f"bigint(unix_date({name}))"}.get(kind, name)
@@ -138,7 +138,7 @@ def _with_hash(df: DataFrame, column: StructField) -> tuple[DataFrame, Column]:
         f"{h} ^ {size}",
         *(shifted(16), times(_FIRST), shifted(13), times(_SECOND), shifted(16)),
     )
-    df = df.withColumn(value, f.expr(_unscaled(name, _kind(column).scale) if kind == "decimal" else f"binary({name})"))
+    df = df.withColumn(value, f.expr(_unscaled(name, of_column.scale) if kind == "decimal" else f"binary({name})"))
     return reduce(lambda rows, step: rows.withColumn(h, f.expr(step)), steps, df), f.col(h)
 
 
@@ -158,10 +158,6 @@ def _unscaled(decimal: str, scale: int) -> str:
 
 def _decimal(number: int, scale: int, digits: int = 38) -> str:
     return f"CAST('{Decimal(number).scaleb(-scale)}' AS DECIMAL({digits},{scale}))"
-
-
-def _kind(column: StructField) -> Any:
-    return column.dataType
 
 
 def _unit(column: StructField, unit: str) -> Column:

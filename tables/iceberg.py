@@ -31,7 +31,7 @@ from .contract import (
     unreadable,
 )
 from .iceberg_columns import Row, column_of, matching, write_options
-from .iceberg_partitions import UNITS, partition_by
+from .iceberg_partitions import UNITS, partition_by, partition_of
 from .staged_files import FooterAlone, StagedFiles
 
 UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
@@ -88,7 +88,7 @@ class OpenIceberg:
         units = iceberg_partitions.transforms(self._table) if by else ()
         snapshot = metadata.current_snapshot()
         why = {} if by else dict(UNPARTITIONED)
-        if any("[" in each for each in units) and iceberg_partitions.has_older_files(self._table):
+        if iceberg_partitions.has_no_predicate(units) and iceberg_partitions.has_older_files(self._table):
             why[Mode.OVERWRITE.value] = "has files from before its partitions were changed. Rewrite its data files"
         if odd:
             why = {each.value: odd for each in Mode}
@@ -364,7 +364,7 @@ class OpenIceberg:
             self._check_foreign(mark, change.version, None)
             return AlwaysTrue()
         spec = len(self._table.spec().fields)
-        partitions = {tuple(each.partition[at] for at in range(spec)) for each in added}
+        partitions = {partition_of(each, spec) for each in added}
         self._check_foreign(mark, change.version, partitions)
         return iceberg_partitions.overwritten(self._table, partitions)
 
@@ -395,7 +395,7 @@ class OpenIceberg:
                     continue
                 if partitions is None or manifest.partition_spec_id != spec.spec_id:
                     return True
-                if tuple(entry.data_file.partition[at] for at in range(len(spec.fields))) in partitions:
+                if partition_of(entry.data_file, len(spec.fields)) in partitions:
                     return True
         return False
 

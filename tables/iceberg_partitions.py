@@ -62,6 +62,16 @@ def with_bounded_buckets(metadata: Any) -> Any:
     return metadata.model_copy(update={"partition_specs": [type(spec)(*fields, spec_id=spec.spec_id)]})
 
 
+def partition_of(file: Any, parts: int) -> Row:
+    """Give the partition of a data file, which has so many parts."""
+    return tuple(file.partition[at] for at in range(parts))
+
+
+def has_no_predicate(by: Sequence[str]) -> bool:
+    """Tell whether no predicate gives the rows of a partition: a transform, `bucket` or `truncate`, has a number."""
+    return any("[" in each for each in by)
+
+
 def has_older_files(table: Any) -> bool:
     """Tell whether files are there that do not lie in the partitions which the table has now."""
     snapshot, spec = table.current_snapshot(), table.spec().spec_id
@@ -78,11 +88,11 @@ def overwritten(table: Any, partitions: Collection[Row]) -> Any:
         OvertakenError: somebody has rewritten files, and they lie in partitions that the table had before.
     """
     columns, by = partition_by(table), transforms(table)
-    if any("[" in each for each in by):
+    if has_no_predicate(by):
         if has_older_files(table):
             raise OvertakenError("files lie in partitions that it had before")
-        found = [each.file for each in table.scan().plan_files()]
-        return [each for each in found if tuple(each.partition[at] for at in range(len(by))) in partitions]
+        found = (each.file for each in table.scan().plan_files())
+        return [each for each in found if partition_of(each, len(by)) in partitions]
     if any(by):
         kinds = [str(table.schema().find_type(each)) for each in columns]
         return _in_spans(columns, kinds, by, partitions)

@@ -1,6 +1,6 @@
 """The base of the acts on one job: each decision first ends what is overdue (semantics D2, C2).
 
-So any act may find that a checkpoint has completed: how is here, too.
+So any act may complete a checkpoint: `finalized` does.
 """
 
 from __future__ import annotations

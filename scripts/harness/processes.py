@@ -30,7 +30,7 @@ from .wait import WaitTimeoutError, wait_until
 T = TypeVar("T")
 
 MARK = "SPARK_CAIRN_HARNESS_MARK"
-"""The variable by which a process that left the tree is found. A fork server gets those of a SPARK_ alone."""
+"""The variable by which a process that left the tree is found; as one of SPARK_ a fork server gets it, too."""
 
 _running: dict[int, RealProcess] = {}
 

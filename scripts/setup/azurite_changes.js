@@ -11,6 +11,6 @@ xml.stringifyXML = (...given) =>
     return head + entries.sort((one, other) => (name(one) < name(other) ? -1 : 1)).join("") + tail;
   });
 
-// After ten minutes Azurite looks all its memory over for garbage, and until it is done, minutes later if much was
-// written, answers nobody. Tests that write much start it anew.
+// After ten minutes Azurite looks all its memory over for garbage. It does not answer then, for minutes if much was
+// written. Tests that write much start it anew.
 require(path.join(path.dirname(process.argv[1]), "utils", "constants.js")).DEFAULT_GC_INTERVAL_MS = 2 ** 31 - 1;

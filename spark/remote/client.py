@@ -64,7 +64,7 @@ def main(environ: dict[str, str] | None = None) -> int:
         if sys.argv[1:] == [RELEASE]:
             release_session(submission)
             return 0
-        # It connects in time, too: at its end, PySpark would ask a server that is gone for ten minutes.
+        # Before the session opens: at the process's end PySpark asks a lost server again and again, for ten minutes.
         Thread(target=_release_in_time, args=(submission,), name="cairn ends in time", daemon=True).start()
         application = application_of(submission)
         with loading():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
+from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,8 @@ from airflow_cairn.spark.execution.transport import Heard
 from airflow_cairn.spark.remote import client
 from airflow_cairn.spark.remote.server import LOOPBACK, ConnectServer
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
+from scripts.harness.processes import RealProcess
+from scripts.harness.wait import wait_until
 from tests.support.connect_stand_in import connect_server
 from tests.support.errors import raises_code
 
@@ -46,27 +47,29 @@ def test_its_session_is_released_without_it(there: bool, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["server is there", "server is gone"])
-def test_it_is_told_to_end_while_it_connects(there: bool) -> None:  # semantics V2
+def test_it_is_told_to_end_while_it_connects(tmp_path: Path, there: bool) -> None:  # semantics V2
     """PySpark itself asks a server that is gone for ten minutes, when the process ends."""
     came, go = Event(), Event()
-    with connect_server(holds={"spark.author": (came, go)}) as server:
-        at = {"host": "localhost", "port": server.port}
-        submission = Submission("os.getpid", ONE, {"spark.author": "x"}, at, patience=3)
-        told = {**os.environ, VARIABLE: submission.to_json()}
-        process = subprocess.Popen([sys.executable, "-m", "airflow_cairn.spark.remote.client"], env=told)
-        with ending(process):
+    with ExitStack() as started:
+        with connect_server(holds={"spark.author": (came, go)}) as server:
+            at = {"host": "localhost", "port": server.port}
+            submission = Submission("os.getpid", ONE, {"spark.author": "x"}, at, patience=3)
+            told = {**os.environ, VARIABLE: submission.to_json()}
+            command = [sys.executable, "-m", "airflow_cairn.spark.remote.client"]
+            process = started.enter_context(RealProcess("client", command, tmp_path / "client.log", env=told))
             assert came.wait(300)
             if there:
-                process.terminate()
+                os.kill(process.pid, signal.SIGTERM)
                 go.set()
-                assert process.wait(300) == 128 + signal.SIGTERM
+                wait_until(lambda: process.returncode is not None, 300, "the client to end")
                 assert server.closed == {("cairn", ONE)}
             else:
-                process.send_signal(signal.SIGSTOP)  # so that it is told before it has tried again in vain
-    with ending(process):
-        process.terminate()
-        process.send_signal(signal.SIGCONT)
-        assert process.wait(300) == 128 + signal.SIGTERM
+                os.kill(process.pid, signal.SIGSTOP)  # so that it is told before it has tried again in vain
+        if not there:
+            os.kill(process.pid, signal.SIGTERM)
+            os.kill(process.pid, signal.SIGCONT)
+            wait_until(lambda: process.returncode is not None, 300, "the client to end")
+        assert process.returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize(
@@ -97,17 +100,6 @@ def test_calls_are_repeated_while_the_server_of_cairn_lives(
         assert min(len(calls), 2) == asked, "2: PySpark asks more than once about each failure"
     finally:
         made.stop()
-
-
-@contextmanager
-def ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let no failed test leave the process."""
-    try:
-        yield
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
 
 
 def test_a_client_that_lives_uses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
