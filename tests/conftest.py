@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -162,6 +163,20 @@ def _services_of_aws_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JSONFileLoader, "load_file", lambda _, path: read(path))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_this_test_alone() -> Iterator[None]:
+    """Forget what a test had Airflow mask: the word "another", once a test's password, is `***` in all later texts."""
+
+    def maskers() -> list[Any]:
+        named = (sys.modules.get(f"airflow.{name}_shared.secrets_masker") for name in ("", "sdk."))
+        return [module._secrets_masker() for module in named if module is not None]
+
+    before = {id(masker): (masker.patterns.copy(), masker.replacer) for masker in maskers()}
+    yield
+    for masker in maskers():
+        masker.patterns, masker.replacer = before.get(id(masker), (set(), None))
 
 
 @pytest.fixture(scope="session")
