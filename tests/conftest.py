@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.workermanage import WorkerController
 
@@ -28,9 +28,10 @@ from tests.support.signals import pass_no_ignored_signals_on
 
 pytest_plugins = ("tests.support.airflow_fixtures", "tests.support.world.fixtures")
 
-settings.register_profile("default", deadline=None, max_examples=40)
+# No timing decides a test: a busy machine makes examples slowly.
+settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
-settings.register_profile("soak", deadline=None, max_examples=200)
+settings.register_profile("soak", settings.get_profile("default"), max_examples=200)
 
 _NEEDS_JAVA = ("spark", "e2e")
 LEFT_OUT = ("soak", "kubernetes")

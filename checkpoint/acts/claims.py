@@ -297,7 +297,8 @@ class Claims(UseCase):
             document = self._documents.of(entry)
             return _Current(document, execution_of(document, stage))
 
-        return self._heads.observe(look)
+        # Right on any version: after the claim, `_still_current` looks again.
+        return self._heads.observe(look, own=True)
 
     def _others(self, request: ClaimRequest, current: _Current) -> tuple[Restarted, ...]:
         """Give the other stages that have to run again and have not begun; costs a request only after a failover."""

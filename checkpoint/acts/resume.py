@@ -117,7 +117,7 @@ class Resumption(UseCase):
             over = after.ended_by_id(newest.id)
             return Decision(failed(over) if over is not None and over.for_good and not cleared_by_user else None, after)
 
-        return self._update_settled(decide)[1]
+        return self._update_settled(decide, known=True)[1]
 
     def _asked_by_a_person(self, ended: EndedEntry, stage: str) -> bool:
         """Tell whether a person cleared this try after the failure, rather than the failover before it.

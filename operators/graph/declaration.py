@@ -22,6 +22,8 @@ from ...tasks.job_settings import naming, scope_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from ...checkpoint import Coordinator
+
 Exchange = Literal["blocking", "pipelined"]
 """How a stage receives the output of another; see `docs/how-to/regions.md`."""
 
@@ -180,12 +182,13 @@ class TriggerOperator(BaseOperator):
         """Return the stages as the whole DAG file declares them, for drawing."""
 
     @abstractmethod
-    def trigger(self, context: Context, push: Push) -> dict[str, Any]:
+    def trigger(self, context: Context, push: Push, coordinator: Coordinator | None = None) -> dict[str, Any]:
         """Make the checkpoint of a run's epoch pending; runs in the process of whichever task triggers (semantics T9).
 
         Args:
             context: Airflow's context of the calling task, with templates rendered.
             push: stores a value under a key, as an XCom of the task that triggers.
+            coordinator: the job's, if the caller has it open with this task's settings.
 
         Returns:
             The task's result.

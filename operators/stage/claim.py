@@ -126,7 +126,9 @@ class StageClaim:
 
     def _ask(self) -> BeginAnswer:
         try:
-            answer = begin_or_trigger(self._begin, self.operator, self.context, self.coordinator, self.epoch)
+            answer = begin_or_trigger(
+                self._begin, self.operator, self.context, self.settings, self.coordinator, self.epoch
+            )
         except RetryLaterError as error:
             if error.code != "job_paused":
                 raise

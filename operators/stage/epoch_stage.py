@@ -172,7 +172,8 @@ class EpochStage(StageOperator):
         if isinstance(answer, Reconnect):
             self._reconnect(context, drivers, run)
             return
-        head, it = run.coordinator.head(), run.handover
+        # The claim has just looked: if another attempt has come since, this execution no longer counts.
+        head, it = run.coordinator.known_head(), run.handover
         log_restore_source(head, it)
         drivers.end_those_before(it.token, replaced_executions(head, it.stage, it.token))
         log.info("Checkpoint %s: submitting", run.title)

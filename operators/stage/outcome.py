@@ -59,13 +59,18 @@ class StageRun:
 
     def acknowledged(self) -> bool:
         """Return whether this execution has acknowledged, as far as the store still tells."""
-        return self._judged()[0]
+        return self._judged(self._marked())[0]
 
-    def _judged(self) -> tuple[bool, bool]:
-        """Return whether the execution has acknowledged, and whether it counts."""
-        # Look for the acknowledgement before the head: cleaning deletes it once the head says that the checkpoint has
-        # completed.
-        acknowledged = acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution)
+    def _marked(self) -> bool:
+        return acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution)
+
+    def _judged(self, acknowledged: bool) -> tuple[bool, bool]:
+        """Return whether the execution has acknowledged, and whether it counts.
+
+        Args:
+            acknowledged: whether its acknowledgement was there before this call: cleaning deletes it once the head says
+                that the checkpoint has completed.
+        """
         standing = self.coordinator.standing(self.handover)
         if standing.completed is not None:
             counts = self.coordinator.completed_with(self.handover)
@@ -149,11 +154,12 @@ class StageRun:
             StageFailedError: the application did not acknowledge: it declined or never opened an epoch.
             FencedError: another attempt has replaced this execution, or the attempt has ended (semantics A2, F3).
         """
-        declined = self.declined()
+        acknowledged = self._marked()
+        declined = None if acknowledged else self.declined()  # beside an acknowledgement a decline changes nothing
         if declined is not None:
             said = f"stage {self.handover.stage} declined: {declined.detail}"
             raise self._error(said, incurable=declined.incurable, of_store=declined.of_store)
-        acknowledged, counts = self._judged()
+        acknowledged, counts = self._judged(acknowledged)
         if not counts:
             raise FencedError(
                 "this execution was replaced while it ran; what it wrote is discarded, and the next try runs it anew",

@@ -36,6 +36,7 @@ from ...storage.errors import CairnError
 from ...storage.probe import ensure_probed
 from ...storage.records import dataclass
 from ...tasks.dag_runs import deployment
+from ...tasks.job_settings import JobSettings, rendered_settings
 from ...tasks.stage_states import states_of
 from ..graph.topology import trigger_before, triggers_alone
 from .overtaken_epoch import COME_BACK_AFTER
@@ -61,7 +62,12 @@ MAX_DOUBLINGS = 5
 
 
 def begin_or_trigger(
-    begin: Callable[[], BeginAnswer], stage: StageOperator, context: Context, coordinator: Coordinator, epoch: str
+    begin: Callable[[], BeginAnswer],
+    stage: StageOperator,
+    context: Context,
+    settings: JobSettings,
+    coordinator: Coordinator,
+    epoch: str,
 ) -> BeginAnswer:
     """Begin the stage; trigger first if its epoch has no attempt and this stage may trigger.
 
@@ -74,6 +80,7 @@ def begin_or_trigger(
         begin: asks for the right to submit.
         stage: the stage's task.
         context: Airflow's task context.
+        settings: of the stage.
         coordinator: the job's coordinator.
         epoch: the epoch's name.
 
@@ -86,7 +93,7 @@ def begin_or_trigger(
     if trigger is None:
         return begin()
     cleared = is_asked_for(context["ti"], stage.retries)
-    turn = _Turn(trigger, context, coordinator, epoch)
+    turn = _Turn(trigger, context, settings, coordinator, epoch)
     looks = 0
     while True:
         overtaken = False
@@ -115,6 +122,8 @@ class _Turn:
 
     operator: TriggerOperator
     context: Context
+    settings: JobSettings
+    """Of the task's stage."""
     coordinator: Coordinator
     epoch: str
 
@@ -155,7 +164,8 @@ class _Turn:
 
         try:
             own.render_template_fields(self.context)
-            result = own.trigger(self.context, push)
+            same = rendered_settings(own) == self.settings
+            result = own.trigger(self.context, push, self.coordinator if same else None)
             if own.do_xcom_push:
                 push(RESULT, result)
         except (AirflowSkipException, AirflowRescheduleException, TaskDeferred):

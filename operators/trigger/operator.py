@@ -276,18 +276,18 @@ class TriggerCheckpointOperator(TriggerOperator):
             log.warning("%s", problem)
         return self.trigger(context, context["ti"].xcom_push)
 
-    def trigger(self, context: Context, push: Push) -> dict[str, Any]:
-        """Make the checkpoint pending; see `execute`."""
+    def trigger(self, context: Context, push: Push, coordinator: Coordinator | None = None) -> dict[str, Any]:
+        """Make the checkpoint pending; see `execute` and `TriggerOperator`."""
         from ...checkpoint.extensions.master_hooks import close_all  # a parse asks no hook
 
         settings = rendered_settings(self)
-        store = settings.hook().open_store(waits=True)
+        coordinator = coordinator or settings.coordinator(waits=True)
         with settings.naming_connection():
-            ensure_probed(store, nonce=secrets.token_hex(8))
+            ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
         config = self.config
         hooks = master_hooks_of(settings.job, self.master_hooks, config.max_concurrent_checkpoints, config.timeout)
         try:
-            return self._trigger(context, push, settings, settings.coordinator(store), hooks)
+            return self._trigger(context, push, settings, coordinator, hooks)
         finally:
             close_all(hooks)
 

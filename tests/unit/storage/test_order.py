@@ -46,7 +46,7 @@ def test_files(keys: list[str], start_after: str):
 
 
 @pytest.mark.s3
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(keys=trees, start_after=segments)
 def test_the_real_s3_server(keys: list[str], start_after: str, lake: ObjectStore):
     check(lake, keys, start_after)
