@@ -1,4 +1,4 @@
-"""What a job does grows with its stages and with what it retains, and not with their square."""
+"""Work of a job: linear in its stages and in what it retains, and not quadratic."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from tests.support.world.world import CONFIG, World
 RETAINED = int(os.environ.get("CAIRN_RETAINED", "8"))
 """`make soak` sets 250: a job of 1,000 retained epochs takes two minutes to make."""
 LINEAR = 4.4
-"""How much more four times as many may cost."""
+"""Bound on the work for four times as many, as a multiple."""
 
 
 def chained(count: int) -> tuple[StageSpec, ...]:

@@ -1,4 +1,4 @@
-"""What a person had a job do is in the head, with who it was, in the same swap (semantics O1)."""
+"""Interventions of people: the head names act and actor, in the same swap (semantics O1)."""
 
 from airflow_cairn.checkpoint.documents.entries import Intervention, InterventionKind
 from airflow_cairn.checkpoint.documents.head import MAX_INTERVENTIONS

@@ -55,7 +55,7 @@ def test_the_first_trigger_records_the_owner(world: World) -> None:
 def test_another_owner_changes_nothing(world: World, other: JobOwner, epoch: str) -> None:
     ask(world, "e1")
     before, keys = world.coordinator().head(), world.memory.all_keys()
-    # It knows nothing of the owner's run, or has an ended one of the same id: neither says anything of the owner's.
+    # The stranger knows no such run, or has an ended one of the same id: neither says anything of the owner's.
     for state in RunState:
         with raises_code("job_owned") as caught:
             ask(world, epoch, other, stranger(state))
@@ -143,7 +143,7 @@ def test_adopting_waits_for_what_is_pending_or_ends_it(world: World) -> None:
 
 
 def test_the_owner_may_end_what_a_deleted_run_left(world: World) -> None:
-    """Where a deployment has no name this is the way out that the refused wait names."""
+    """Without a name of the deployment, adoption is the way out that the refused wait names."""
     nameless = JobOwner("flights")
     ask(world, "e1", nameless)
     assert isinstance(ask(world, "e2", nameless, stranger(RunState.UNKNOWN)), Declined)

@@ -49,7 +49,7 @@ def test_nothing_begins_while_it_lasts(world: World) -> None:  # semantics S1, T
 
 
 def test_it_goes_on_where_it_was(world: World) -> None:  # semantics S1
-    """Also over a cleaner: what the next attempt takes over is still there."""
+    """A cleaner leaves what the next attempt takes over."""
     world.run_epoch("z")
     busy(world)
     world.coordinator().pause()

@@ -1,4 +1,4 @@
-"""What a trigger may ask: names that can be used, each once."""
+"""Names in a trigger's request: usable, and each once."""
 
 from typing import Any
 

@@ -165,7 +165,7 @@ def test_a_stage_alone_does_not_start_an_undone_epoch(world: World) -> None:  # 
 
 
 def test_what_failed_before_it_lends_nothing_after_it(world: World) -> None:  # semantics F2, C3
-    """Its base is the newest checkpoint once more, but a cleaner has taken what it held."""
+    """The base is the newest checkpoint once more, but a cleaner has taken what the failed attempt held."""
     world.coordinator().rewind(1)
     world.trigger("e9")
     world.run_stage("e9", "clean")
@@ -362,7 +362,7 @@ def _contest(world: World, run: Act, contested: Callable[..., ObjectStore], to: 
 def test_a_rewind_whose_answer_was_lost_undoes_nothing_of_what_came_after(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics W2
-    """It landed, and so many swaps came after it that the head's log of writes has moved past it."""
+    """The rewind landed, and so many swaps came after it that the head's log of writes has moved past it."""
     monkeypatch.setattr(head_store, "WRITE_LOG", 4)
     world.config = replace(THREE, retained=9)
 

@@ -128,7 +128,7 @@ def test_honest_texts_stay(honest: str) -> None:
     st.text(), st.sampled_from(["password=", "Authorization: Bearer ", "pwd: ", "://me:", "--token ", "'secret': '"])
 )
 def test_whatever_stands_before_it(before: str, name: str) -> None:
-    """No text may keep a secret from being seen; one that is masked stays so"""
+    """No text before it may keep a secret from being masked; a masked one stays so."""
     text = f"{before} {name}{CANARY}@host"
     found = masked(text, environ={})
     assert "canary0" not in found

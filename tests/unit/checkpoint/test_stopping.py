@@ -605,7 +605,7 @@ def test_a_stop_that_has_succeeded_is_not_undone(world: World) -> None:  # seman
     assert world.coordinator().head().latest_id() == checkpoint
 
 
-# What is owed to two-phase sinks (semantics P2, C4).
+# Commits owed to two-phase sinks (semantics P2, C4).
 
 
 def staged(world: World, epoch: str) -> None:

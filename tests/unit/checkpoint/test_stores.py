@@ -39,7 +39,7 @@ def store(backend: Backend) -> ObjectStore:
 
 
 def test_epochs_zombies_and_damage_on_local_files(tmp_path: Path) -> None:  # semantics R1, A2, F2
-    """Where listings have no tags, deleting a folder's last file removes the folder, and every write is a real one."""
+    """Listings have no tags, deleting a folder's last file removes the folder, and every write is a real one."""
     world = World(LocalStore(tmp_path / "lake"))
     world.run_epoch("a")
     world.trigger("b")

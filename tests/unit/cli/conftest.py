@@ -1,4 +1,4 @@
-"""What the tests of commands share: a person at the terminal."""
+"""Fixtures of the commands' tests: a person at the terminal."""
 
 import os
 import pty

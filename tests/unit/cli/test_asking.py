@@ -22,7 +22,7 @@ class Airflow:
 
     paused: bool = False
     answers: dict[str, Answer] = field(default_factory=dict)
-    """By method; goes before what it would say by itself."""
+    """Answers by method, which go before its own."""
     runs: list[str] = field(default_factory=list)
 
     def __call__(self, asked: Asked) -> Answer:
@@ -62,7 +62,7 @@ def asking(server: ApiStandIn, cairn: Cairn) -> Call:
 
 
 def test_it_asks_for_a_run(server: ApiStandIn, airflow: Airflow, asking: Call) -> None:
-    """semantics T2, T3: of the type manual, which goes before those of the schedule and waits for no pause."""
+    """semantics T2, T3: a run of type manual goes before those of the schedule and waits for no pause."""
     said = asking("flights", "--request-id", "r7")
     assert airflow.runs == ["cairn__r7"]
     body = server.asked[-1].body
@@ -86,7 +86,7 @@ def test_the_same_request_is_one_run(airflow: Airflow, asking: Call) -> None:
 
 
 def test_a_run_for_a_window(server: ApiStandIn, airflow: Airflow, asking: Call) -> None:
-    """semantics T8: for what a changed schedule has left; Airflow gives a run by hand the last whole interval."""
+    """semantics T8: a window that a changed schedule has left; Airflow gives a run by hand the last whole interval."""
     asking("flights", "--window", "2026-01-04", "2026-01-04T06:00:00+00:00")
     body = server.asked[-1].body
     start = "2026-01-04T00:00:00+00:00"

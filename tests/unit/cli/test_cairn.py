@@ -110,7 +110,7 @@ def test_show_a_completed_one(cairn: Cairn) -> None:
 
 
 def test_show_a_pending_one(cairn: Cairn) -> None:
-    """Who has acknowledged, from which attempt, and why the attempt was opened."""
+    """Stages that have acknowledged, from which attempt, and why the attempt was opened."""
     lines = cairn("show", "flights", "4").lines
     assert "  opened because routes: ValueError: bad row" in lines
     stages = {line.split()[0]: line.split()[1:3] for line in lines if line.startswith(("clean", "routes", "airports"))}
@@ -173,7 +173,7 @@ def test_verify_says_what_is_damaged(world: World, cairn: Cairn) -> None:
 
 
 def test_verify_says_what_a_restored_head_does_not_know(world: World, cairn: Cairn) -> None:
-    """semantics W9: which runs have to run again after `head.json` was put back alone."""
+    """semantics W9: runs that have to run again after `head.json` was put back alone."""
     head = Path(world.store.uri.removeprefix("file://"), "flights", "head.json")
     world.run_epoch("e3")
     older = head.read_bytes()
@@ -261,7 +261,7 @@ def test_without_a_storage_it_says_how_to_name_one(alone: Cairn) -> None:
 
 
 def test_a_broken_job_does_not_hide_the_others(world: World, cairn: Cairn) -> None:
-    """semantics W5: it is listed with what is wrong, and the status says so."""
+    """semantics W5: the list has the broken job with its error, and the exit status is 1."""
     world.store.create("broken/head.json", b"{")
     out = cairn("jobs", status=1).out
     assert "flights" in out

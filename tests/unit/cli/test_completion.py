@@ -1,4 +1,4 @@
-"""What a shell completes behind `cairn`, asked as argcomplete's shell functions ask."""
+"""Completion behind `cairn`, asked as argcomplete's shell functions ask."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ COMP_LINE='cairn check' COMP_POINT=11 COMP_CWORD=1 COMP_TYPE=9 COMP_WORDS=(cairn
 "$(complete -p cairn | sed 's/.*-F \\([^ ]*\\).*/\\1/')" cairn
 printf '%s\\n' "${COMPREPLY[@]}"
 """
-"""What a person types once, as the help says, and then what bash does when Tab is pressed."""
+"""Lines that a person types once, as the help says, and then what bash does when Tab is pressed."""
 
 
 def test_bash_completes_after_what_the_help_names(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def cairn(cairn: Cairn, storage: str) -> Cairn:
 
 @pytest.fixture
 def ill(cairn: Cairn, tmp_path: Path) -> Cairn:
-    """The same with an orphan, and with a job whose head is broken."""
+    """Storage with an orphan, and with a job whose head is broken."""
     left = tmp_path / JOB / layout.folder(1) / "state" / "left.parquet"
     left.parent.mkdir(parents=True, exist_ok=True)
     left.write_bytes(b"x" * 3000)
@@ -93,7 +93,7 @@ def test_a_missing_storage_is_a_finding_and_a_missing_job_an_error(tmp_path: Pat
 def test_a_worker_is_checked_before_a_job_has_run(
     tmp_path: Path, cairn: Cairn, monkeypatch: pytest.MonkeyPatch, folder: str, writable: bool, status: str | None
 ) -> None:
-    """The first job makes its folder; without --worker one that is not there is taken as lost."""
+    """The first job makes its folder; without --worker a folder that is not there is taken as lost."""
     monkeypatch.setattr("airflow_cairn.tasks.health.examine.examine_worker", lambda **_: Examination())
     monkeypatch.setattr(os, "access", lambda *_: writable)
     (tmp_path / "file").touch()

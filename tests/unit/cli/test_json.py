@@ -1,4 +1,4 @@
-"""What `--json` prints has the documented fields and no others (semantics O1)."""
+"""Output of `--json`: the documented fields and no others (semantics O1)."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a restart strategy has counted, and what remains, is seen from the store alone (semantics F4, O1)."""
+"""Count of a restart strategy, and what remains, from the store alone (semantics F4, O1)."""
 
 from dataclasses import replace
 from pathlib import Path

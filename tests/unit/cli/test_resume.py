@@ -34,7 +34,7 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(taken: Path, tmp_path: Path) -> Path:
-    """The same for this test alone."""
+    """Copy of the storage for one test."""
     return Path(shutil.copytree(taken, tmp_path, dirs_exist_ok=True))
 
 

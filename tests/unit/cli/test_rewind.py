@@ -46,7 +46,7 @@ def test_it_says_what_it_undoes_and_asks(world: World, answer: Callable[[str], N
 
 
 def test_it_says_what_tables_keep(world: World, cairn: Cairn) -> None:
-    """Of each undone checkpoint, and which commits are owed; one whose metadata cannot be read is no obstacle."""
+    """The list goes by undone checkpoint, and has owed commits; metadata that cannot be read is no obstacle."""
     counts = {"clean": 5, "routes": 7}
     for epoch in ("e4", "e5", "e6"):
         owed = () if epoch == "e4" else ("table.orders",)
@@ -99,7 +99,7 @@ class Fixed(MasterHook):
 
 
 def test_it_says_how_appended_rows_are_taken_back(world: World, cairn: Cairn) -> None:
-    """By the version at the trigger of the oldest undone checkpoint that appended, and on what condition."""
+    """The text names the version at the trigger of the oldest undone checkpoint that appended, and the condition."""
     none: dict[str, Any] = {"type": "struct", "fields": []}
     uri = "s3://lake/events"
     tables = {

@@ -112,7 +112,7 @@ class Dag:
     paused: bool = False
     refuses_to_pause: bool = False
     overloaded: int = 0
-    """So many requests are answered that the server cannot just now."""
+    """Number of requests that the server answers with an error because it is overloaded."""
     runs: list[str] = field(default_factory=list)
 
     def __call__(self, asked: Asked) -> Answer:

@@ -120,7 +120,7 @@ def test_ctrl_c_counts_at_any_moment_of_a_wait(world: World, monkeypatch: pytest
         release(condition)
         interrupt()
 
-    # Where a condition is waited for: between two lines that leave its lock in a state of its own.
+    # A Ctrl-C comes where a condition is waited for: between two lines that leave its lock in a state of its own.
     monkeypatch.setattr(threading.Condition, "_release_save", release_and_interrupt)
     monkeypatch.setattr(time, "sleep", interrupt)
     assert main(["stats", "flights", "--storage", world.store.uri, "--watch"]) == 130

@@ -101,7 +101,7 @@ def test_a_task_that_is_not_there(hook_to: HookTo) -> None:
 
 @pytest.mark.parametrize("expired", [(401, {"detail": "Token Expired"}), (403, {"detail": "Invalid JWT token"})])
 def test_a_token_that_has_run_out_is_renewed_once(hook_to: HookTo, expired: Answer) -> None:
-    """As Airflow says it of one that is too old, and of one that was signed with a key that it no longer has."""
+    """Airflow answers so to a token that is too old, and to one signed with a key that it no longer has."""
     with ApiStandIn(Scripted((200, FOUND), expired, (200, FOUND), expired)) as api, hook_to(api) as hook:
         look(hook)
         look(hook)
@@ -181,7 +181,7 @@ def test_looking_is_tried_again(hook_to: HookTo, waits: list[float], answer: Ans
 
 
 def test_nobody_listens(hook_to: HookTo, waits: list[float]) -> None:
-    """No connection, so nothing was sent: even a clear is tried again."""
+    """No connection was made, so nothing was sent: even a clear is tried again."""
     with ApiStandIn(Scripted((200, {}))) as api:
         hook = hook_to(api, **READY)
     with hook, pytest.raises(AirflowApiError, match=r"cannot be reached \(ConnectError") as caught:
@@ -398,7 +398,7 @@ def test_who_does_not_need_it_is_not_looked_up(
 
 
 def test_a_task_does_not_look(dag_file: DagFile, dag_processor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own parse would pay a request for what is known already."""
+    """A task's own parse would pay a request for what is known already."""
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "flights")
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_TASK_ID", "epoch.a")
     dag_file.dag(group())
@@ -464,7 +464,7 @@ def test_nothing_but_these_tasks_of_this_run(run: str, tasks: list[TaskRef], not
 
 @given(st.text(min_size=1), st.lists(TASKS, min_size=1), st.booleans())
 def test_what_has_failed_is_cleared_with_what_is_behind_it(run: str, tasks: list[TaskRef], dry_run: bool) -> None:
-    """It differs from the other body in what a person means by it, and in nothing else."""
+    """Both bodies are the same but for what a person means by them."""
     body = failed_body(run, tasks, "why", dry_run=dry_run)
     ClearTaskInstancesBody.model_validate(body)
     meant = {"dry_run": dry_run, "only_failed": True, "include_downstream": True}

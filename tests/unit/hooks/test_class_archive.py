@@ -1,4 +1,4 @@
-"""Where drivers start from an archive of classes: where there is one, and neither author nor site says otherwise."""
+"""Archive of classes from which drivers start, unless author or site say otherwise."""
 
 from pathlib import Path
 

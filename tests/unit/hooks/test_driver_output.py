@@ -1,4 +1,4 @@
-"""What a task's log shows of what a driver prints: the lines are those of real runs of `spark-submit`, shortened."""
+"""Driver output in a task's log: the lines are those of real runs of `spark-submit`, shortened."""
 
 import logging
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ def test_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_cause_is_the_end_of_the_last_traceback_without_secrets() -> None:
-    """And not an error that Spark logs while it ends."""
+    """An error that Spark logs while it ends is not the cause."""
     output = DriverOutput()
     for line in FAILED.splitlines():
         output.line(line)

@@ -218,7 +218,7 @@ def test_a_forked_client_is_told_to_end_and_killed(stages: Stages) -> None:
 
 
 def test_a_client_outlives_its_fork_server(stages: Stages, said: Said) -> None:
-    """How it ends is not known then: it counts as killed, so its session is released."""
+    """The client's end is unknown then: it counts as killed, so its session is released."""
     fork_server = stages.start()
     client, ended = stages.client(WAITS), list[Ended]()
     running = Thread(target=lambda: ended.append(client.run()))

@@ -54,7 +54,7 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.s
 
 
 def asked(server: socket.socket) -> int:
-    """How often somebody connected since the last look."""
+    """Number of connections since the last look."""
     count = 0
     while True:
         try:

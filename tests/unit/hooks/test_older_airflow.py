@@ -1,4 +1,4 @@
-"""What Airflow 3.2 lacks is switched off: no task is given a policy, and a restart strategy is refused by name."""
+"""Features that Airflow 3.2 lacks are off: no task is given a policy, and a restart strategy is refused by name."""
 
 import importlib.util
 from pathlib import Path

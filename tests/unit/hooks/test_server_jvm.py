@@ -1,4 +1,4 @@
-"""How a server's JVM ends and where its temporary files lie, unless author or site say otherwise."""
+"""Options of a server's JVM for its end and its temporary files, unless author or site say otherwise."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a task reads of a server's folder in the machine's temporary folder: only what is its own user's (V4)."""
+"""A server's folder in the machine's temporary folder: a task reads only what its own user has written (V4)."""
 
 import fcntl
 import os

@@ -140,7 +140,7 @@ TIMES: tuple[tuple[Any, dict[str, Any], str, str, tuple[Any, ...]], ...] = (
     (ExponentialDelayRestart, {}, "jitter", "must be", (True, -1, float("nan"), float("inf"), "0.1", None)),
     (RegionalCheckpoints, {}, "max_failure_ratio", "must be", (True, 0.0, float("nan"), float("inf"), "0.3", None)),
 )
-"""Whose option, what else is given, the option, what is said of a value that is none, and such values."""
+"""Class, its other arguments, the option, words of the error, and values that are refused."""
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_of_a_group() -> None:
     [("stroage", "storage"), ("aws_con_id", "aws_conn_id"), ("execution_timout", "execution_timeout")],
 )
 def test_of_each_task(kind: Any, misspelt: str, meant: str) -> None:
-    """Of its own options and of Airflow's, also where nothing else is given"""
+    """Options of the task and of Airflow, also where nothing else is given."""
     with DAG("d", schedule=None), pytest.raises(InvalidConfigError) as refused:
         kind(task_id="t", **{misspelt: None})
     assert str(refused.value) == f"{kind.__name__} has no option '{misspelt}'; did you mean '{meant}'? [task=`t`]"
@@ -94,7 +94,7 @@ def test_of_each_task(kind: Any, misspelt: str, meant: str) -> None:
     ("misspelt", "meant"), [("stroage", "storage"), ("max_ag", "max_age"), ("start_dat", "start_date"), ("tag", "tags")]
 )
 def test_of_a_dag_of_savepoints(misspelt: str, meant: str) -> None:
-    """Of its own options and of a DAG's"""
+    """Options of `savepoint_dag` and of a DAG."""
     with pytest.raises(InvalidConfigError) as refused:
         savepoint_dag("flights", "@daily", "s3://lake/savepoints", **{misspelt: None})
     assert (
@@ -157,7 +157,7 @@ def test_what_resembles_nothing_is_airflows_to_judge() -> None:
 
 
 def test_options_of_airflow_are_known() -> None:
-    """Those that another resembles too"""
+    """Options of Airflow that resemble another are taken too."""
     with DAG("d", schedule=None):
         made = SparkEpochOperator(
             task_id="t", storage="s3://lake/cairn", application="x.py", retries=1, pool="p", queue="q", owner="o",

@@ -1,4 +1,4 @@
-"""What is drawn has the right lengths: the stages of a checkpoint, and the attempts of runs."""
+"""Lengths in drawings: the stages of a checkpoint, and the attempts of runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -137,7 +137,7 @@ def test_what_failed_is_told_from_what_had_begun_and_what_had_not() -> None:
 def test_a_failure_before_the_claim_is_on_the_attempts_page(
     attempt: int, started: int, ended: int, kind: str, text: str
 ) -> None:
-    """Its try is of the attempt in which it started; the first stage's starts before the trigger, which it does."""
+    """The try is of the attempt in which it started; the first stage's try starts before its own trigger."""
     world = failed_over()
     world.clock.advance(timedelta(seconds=10))
     world.coordinator().abort(2, Reason.JOB_FAILURE, "routes: ValueError: bad row")

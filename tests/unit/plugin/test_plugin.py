@@ -1,4 +1,4 @@
-"""What Airflow finds by entry point, and that it stays light."""
+"""Cairn's entry points in Airflow: found, and light."""
 
 import asyncio
 import importlib
@@ -43,7 +43,7 @@ def test_airflow_takes_the_provider() -> None:
 
 
 def test_the_info_names_no_address() -> None:
-    """There is no site that would say more than docs/ does."""
+    """No site says more than docs/ does."""
     assert "://" not in str(get_provider_info())
 
 
@@ -52,7 +52,7 @@ def test_the_info_names_no_address() -> None:
     [("operators", BaseOperator), ("sensors", BaseSensorOperator), ("triggers", BaseTrigger), ("hooks", BaseHook)],
 )
 def test_the_provider_names_every_module_of_the_tree(kind: str, base: type) -> None:
-    """Those that define an operator, say, from which no other of ours derives."""
+    """Modules that define an operator, say, from which no other of ours derives."""
     package = importlib.import_module(f"airflow_cairn.{kind}")
     names = [found.name for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     classes = {

@@ -65,7 +65,7 @@ def scheduled(dag: Any) -> Any:
     st.text(min_size=1),
 )
 def test_the_delay_lies_between_the_pause_and_the_interval(spans: tuple[timedelta, timedelta], name: str) -> None:
-    """semantics S2: and survives being written down."""
+    """semantics S2: the delay survives being written down."""
     interval, pause = spans
     timetable = CheckpointTimetable(interval, pause, name)
     assert max(pause, timedelta(microseconds=1)) <= timetable.delay <= interval
@@ -141,7 +141,7 @@ def test_a_first_run_lies_ahead(dag_file: DagFile) -> None:  # semantics S2
 
 
 def test_a_run_by_hand_reads_nothing_that_a_schedule_reads() -> None:  # semantics S2, T8
-    """With the source for it, it reads from the last checkpoint up to now, and the next scheduled run the rest."""
+    """A run by hand with its source reads from the last checkpoint up to now; the next scheduled run reads the rest."""
     timetable, source = CheckpointTimetable(HOUR, jitter=False), IntervalSource()
     noon = pendulum.datetime(2026, 3, 28, 12)
     by_hand = timetable.infer_manual_data_interval(run_after=noon.add(minutes=20))

@@ -93,7 +93,7 @@ def test_two_jobs_that_start_together_keep_their_distance() -> None:  # semantic
 
 
 def test_without_a_start_date_the_schedule_stands_all_the_same() -> None:  # semantics S2
-    """The same in each process, and after each restart."""
+    """Each process finds the same windows, also after a restart."""
     assert first_window(MINUTE, HOUR, Bounds(), DAY) is None
     found = [first_window(7 * MINUTE, HOUR, Bounds(catchup=False), DAY + minutes * MINUTE) for minutes in (0, 6, 11)]
     assert found == [Window(DAY - 53 * MINUTE, DAY + 7 * MINUTE)] * 3

@@ -31,7 +31,7 @@ def sensor(job: Job, **options: Any) -> CheckpointSensor:
 
 @pytest.fixture
 def asked(job: Job, tmp_path: Path) -> SavepointEntry:
-    """One that waits for the epoch, which then needs nothing but its sensor."""
+    """Savepoint that waits for the epoch, which then needs nothing but its sensor."""
     return waiting(job, tmp_path, "page-1")[0]
 
 
@@ -69,7 +69,7 @@ def now(job: Job) -> tuple[SavepointEntry, ...]:
 def test_one_in_a_place_that_the_dag_does_not_name_is_left(  # semantics P1, P2, W10
     job: Job, tmp_path: Path, said: Said, named: str | None, stop: bool
 ) -> None:
-    """Who may write the job's record may name any place there; no task of the job opens it."""
+    """The job's record may name any place, for whoever may write it; no task of the job opens that place."""
     (entry,) = waiting(job, tmp_path, "page-1", stop="page-1" if stop else "")
     before = sorted((tmp_path / "kept").rglob("*"))
     target = named and f"file://{tmp_path / named}"

@@ -91,7 +91,7 @@ class Published(World):
     unknown = ""
     """The output whose files do not tell."""
     kept: AckDocument | None = None
-    """What the last stage has written in an epoch before, whose table it keeps."""
+    """Acknowledgement of the last stage in an earlier epoch, whose table it keeps."""
 
     def write(self, handover: Handover, **more: Any) -> AckDocument:
         ack = super().write(handover, **more)
@@ -127,7 +127,7 @@ TABLES = {"league": ROUTES, "log": LOG}
 
 
 def test_each_table_has_an_event_with_its_rows(job: Job, published: Published) -> None:  # semantics A1
-    """Those that this epoch wrote: what a table that grows has of the epochs before is not among them."""
+    """Rows that this epoch wrote: those of a table that grows from the epochs before are not among them."""
     for run in ("manual__r0", RUN):
         published.run_epoch(epoch_name(run))
     found = wait_for(job, outlets=[FLIGHTS], table_outlets=TABLES)
@@ -198,7 +198,7 @@ def test_a_table_that_is_not_published_is_named(job: Job, published: Published, 
 
 
 def test_what_the_author_says_of_an_event_stays(job: Job) -> None:
-    """As a `pre_execute` may have put it there."""
+    """A `pre_execute` may have put it there."""
     job.complete(RUN)
     here = at()
     here["outlet_events"][FLIGHTS].extra = {"team": "routes", "job": "ours"}

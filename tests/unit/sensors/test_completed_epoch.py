@@ -75,7 +75,7 @@ def test_a_window_is_there_when_all_of_it_was_read(job: Job, daily: World) -> No
 
 
 def test_moments_are_taken_as_texts_are(job: Job, daily: World) -> None:
-    """As a DAG gives them that renders its templates to Python's own types."""
+    """A DAG may render its templates to Python's own types."""
     for run in DAYS[:2]:
         daily.run_epoch(epoch_name(run))
     task = sensor(job)
@@ -174,7 +174,7 @@ def test_commits_that_are_owed_to_tables_are_waited_for(
 
 
 def test_a_commit_ends_the_wait_in_the_triggerer(job: Job, daily: World, said: Said) -> None:  # semantics C7
-    """And what the wait says gives it up."""
+    """The command that the wait logs gives the commits up, and so ends the wait."""
     daily.listen("table.orders", "table.totals")
     trigger = waits(sensor(job, run_id=DAYS[0]))
 
@@ -231,7 +231,7 @@ def test_without_an_answer_it_asks_again_and_a_refusal_that_lasts_ends_it(
 def test_each_look_that_fails_ends_the_same_way(
     job: Job, monkeypatch: pytest.MonkeyPatch, said: Said, found: str, options: dict[str, bool]
 ) -> None:
-    """As with Airflow's own sensors: `never_fail` skips, and `soft_fail` skips where the time has run out alone."""
+    """Options work as in Airflow's sensors: `never_fail` skips; `soft_fail` skips only when the time has run out."""
 
     def refuses(*_given: Any) -> Any:
         raise DocumentError("broken")

@@ -54,7 +54,7 @@ def test_all_are_named_and_what_was_skipped_is_none_of_them(run: Run) -> None:  
 
 @pytest.mark.parametrize("state", ["running", "up_for_retry", "queued", "deferred", "up_for_reschedule", "restarting"])
 def test_while_one_may_still_acknowledge_it_is_waited_for(run: Run, state: str) -> None:  # semantics F5
-    """Its failure may be what replaced the others, which are cleared after that."""
+    """The stage's failure may be what replaced the others, which are cleared after that."""
     run.finish("a", "d-0", "d-1", "d_1")
     assert run.look({("b", -1): SUCCESS, ("c", -1): state}) is None
 
@@ -188,7 +188,7 @@ def test_a_deferred_wait_of_a_group_looks_at_the_dag_file_now_and_then(
 
 @pytest.mark.parametrize("how", ["failed for good", "paused", "tolerated"])
 def test_a_run_that_was_skipped_is_not_failed_with_its_old_story(job: Job, how: str) -> None:  # semantics T8, S1, D5
-    """Its attempt failed, another run has read its day since, and then a person cleared the whole run."""
+    """The run's attempt failed, another run has read its day since, and then a person cleared the whole run."""
     config = CheckpointConfig(tolerable_failed_checkpoints=3)
 
     def trigger(run_id: str) -> None:

@@ -142,7 +142,7 @@ def test_a_final_try_is_not_told_as_too_many_failures(job: Job) -> None:  # sema
 
 @pytest.mark.parametrize("reason", [each for each in Reason if each is not Reason.CHECKPOINT_SUBSUMED])
 def test_a_failed_checkpoint_says_what_to_do_next(job: Job, reason: Reason) -> None:
-    """semantics D5: where waiting does not help, each of the sensor's retries would find the same, all in vain."""
+    """semantics D5: waiting does not help, and each of the sensor's retries would find the same."""
     job.trigger(RUN)
     job.coordinator.abort(1, reason, "why")
     way_out = REMEDIES[reason]

@@ -117,7 +117,7 @@ def test_an_instance_is_not_taken_for_a_task_of_that_name(run: Run) -> None:
 
 
 def test_a_reader_acknowledges_for_its_upstream_before_it_begins(run: Run) -> None:  # semantics B1
-    """c starts no driver here, because it has acknowledged: what is looked at is what it does before."""
+    """Stage c has acknowledged and starts no driver: the work before that is looked at."""
     run.finish("a", "c")
     assert run.acknowledged("b") is None
     run.execute("c", b=SKIPPED)

@@ -69,7 +69,7 @@ def test_without_the_api_it_says_why_each_is_missing_and_what_to_clear(run: Run)
 
 
 class TestCauses:
-    """What the store says about a stage whose task has ended without an acknowledgement."""
+    """Causes in the store for a stage whose task has ended without an acknowledgement."""
 
     @pytest.fixture
     def run(self, job: Job) -> Run:
@@ -89,7 +89,7 @@ class TestCauses:
         coordinator = run.job.coordinator
         handover = run.job.begin(run.run_id, "b", "b-1")
         marker = layout.ack(handover.checkpoint, "b", handover.token)
-        # It is deleted before the checkpoint could complete.
+        # The marker is deleted before the checkpoint could complete.
         assert not acks.has_acknowledged(coordinator.files, "b", handover.execution)
         said = self.why(run)
         assert "it has begun, and its acknowledgement is not in the store" in said
@@ -115,7 +115,7 @@ def test_a_deleted_acknowledgement_is_made_again(job: Job, connections: Define) 
         with pytest.raises(AirflowRescheduleException):
             run.look({("b", -1): SUCCESS})
         assert airflow.tasks == [["epoch.b"]]
-        # It has acknowledged since, and another look clears nothing.
+        # Stage b has acknowledged since, and another look clears nothing.
         run.job.acknowledge(run.job.begin(run.run_id, "b", "b-2"))
         run.finish("c")
         assert run.look()["acks"] == 6

@@ -1,4 +1,4 @@
-"""Where a savepoint out of DataFrames may not lie; needs no session."""
+"""Places where a savepoint out of DataFrames may not lie; needs no session."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which states are compacted, as far as that is decided without Spark (semantics K7)."""
+"""Choice of states to compact, as far as it needs no Spark (semantics K7)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_base_and_runs_count_against_the_budget(grown: World) -> None:
 def test_the_budget_is_that_of_an_epoch_whatever_compacts(
     grown: World, monkeypatch: pytest.MonkeyPatch, finish: bool
 ) -> None:
-    """What was compacted of the checkpoint before, of any stage, is spent; the next checkpoint has a budget anew."""
+    """Compactions of the last checkpoint, of any stage, spend the budget; the next checkpoint has a budget anew."""
     [found] = compact_in(grown.store, JOB, no_spark, max_bytes=1)
     size = found.base_bytes + found.delta_bytes
     grown_state.compact(grown, TOKEN, finish=finish)

@@ -78,7 +78,7 @@ def test_a_note_that_was_carried_over_is_not_shown_of_a_later_epoch(tmp_path: Pa
 
 
 def test_what_the_checkpoint_keeps_of_checks_is_bounded(tmp_path: Path) -> None:
-    """It fits into the acknowledgement whatever the names"""
+    """Notes of checks fit into the acknowledgement, whatever the names."""
     with local_epoch(NO_SPARK, folder=tmp_path) as epoch:
         for number in range(12):
             epoch.check(f"{number}{'ü' * 97}", condition=False, warn=True)
@@ -90,7 +90,7 @@ def test_what_the_checkpoint_keeps_of_checks_is_bounded(tmp_path: Path) -> None:
 
 
 def test_notes_are_not_compared_after_a_kill() -> None:
-    """They name any three of the rows that break a check"""
+    """Notes name any three of the rows that break a check."""
     tries: list[int] = []
 
     def run(made: Epoch) -> None:

@@ -22,7 +22,7 @@ BOTH = "PySpark 4.3.0 and pyspark-client 4.2.0 are installed over each other"
 
 @pytest.fixture
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `pip install` leaves that takes the newest of each."""
+    """An installation of the newest of each package, as `pip install` leaves it."""
     for name, version in (("pyspark", "4.3.0"), ("pyspark-client", "4.2.0")):
         info = tmp_path / "site" / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir(parents=True)

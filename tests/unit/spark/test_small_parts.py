@@ -1,4 +1,4 @@
-"""What needs no JVM: conf, slices, values, one-line details, choosing an upstream's output."""
+"""Parts that need no JVM: conf, slices, values, one-line details, choosing an upstream's output."""
 
 import json
 import pickle
@@ -504,7 +504,7 @@ def test_json_is_what_the_ui_shows() -> None:
 
 
 class ConnectSession:
-    """What matters of Spark Connect's session: there is no JVM behind it."""
+    """Spark Connect's session, as far as Cairn looks at it: there is no JVM behind it."""
 
 
 def test_a_connect_session_with_which_functions_do_not_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

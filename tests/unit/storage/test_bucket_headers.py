@@ -22,7 +22,7 @@ from tests.support.s3_proxy import ASKED, OWNER, Rule, S3Proxy, demands, lowered
 class World:
     store: ObjectStore
     stranger: ObjectStore
-    """The same bucket, without the option."""
+    """The bucket's store, without the option."""
     etag: str
     upload: PendingUpload
 

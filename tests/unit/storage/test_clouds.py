@@ -67,7 +67,7 @@ class Cloud:
     root: str
     """URI of an empty bucket."""
     endpoint_url: str
-    """Without the proxy."""
+    """URL of the server, without the proxy."""
     proxy: S3Proxy
 
     def options(self, endpoint_url: str, **settings: Any) -> StoreOptions:
@@ -384,7 +384,7 @@ def _in_the_state(states: list[str], request: Request, forward: Forward) -> Answ
 
 @pytest.mark.parametrize("sort", [order, lambda key: key.replace("/", "\0"), lambda key: key.encode("utf-16-be")])
 def test_keys_are_in_the_order_of_bytes_however_azure_sorts(sort: Callable[[str], Any]) -> None:
-    """By bytes, with the slash before all else (a hierarchical namespace), and by UTF-16 (Azurite)."""
+    """Azure sorts by bytes, with the slash before all else (a hierarchical namespace), or by UTF-16 (Azurite)."""
     keys = ["job/a/x", "job/a/y/z", "job/a-b/x", "job/a-b/y", "job/ab", "job/a!", "job/\uffee", "job/\U0001f600/x"]
     keys += [f"{each}/" for each in ("job/a", "job/a/y", "job/a-b")]
     listed = sorted(keys, key=lambda key: sort(key.removesuffix("/")))

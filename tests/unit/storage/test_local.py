@@ -1,4 +1,4 @@
-"""What is particular to local files: symlinks, folders, names, permissions."""
+"""Peculiarities of local files: symlinks, folders, names, permissions."""
 
 from __future__ import annotations
 

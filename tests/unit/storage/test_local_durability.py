@@ -1,4 +1,4 @@
-"""What a local store has waited for when it says that something is written: each `fsync`, in order (semantics A5)."""
+"""Durability of a local store: each `fsync` before a write is called done, in order (semantics A5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for parts of Python 3.11 in a driver on Python 3.10 gives what Python 3.11 gives."""
+"""Stand-ins for parts of Python 3.11 in a driver on Python 3.10: same results as on 3.11."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import airflow_cairn
 from airflow_cairn.storage import older_pythons
 
 AS_310_READS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}([+-]\d\d:\d\d(:\d\d)?)?")
-"""What `datetime.isoformat` writes; Python 3.10 reads nothing else."""
+"""Texts that `datetime.isoformat` writes; Python 3.10 reads nothing else."""
 OFFSETS = ("", "Z", "+00:00", "-0330", "+05", "+01:02:03")
 
 

@@ -124,7 +124,7 @@ def test_a_proxy_that_strips_a_header_is_refused(s3_server: S3Server, s3_bucket:
 
 @pytest.mark.s3
 def test_a_gateway_that_drops_metadata_is_refused(s3_server: S3Server, s3_bucket: str):
-    """Behind it a create that was won and whose answer was lost would be answered as lost (semantics W2)."""
+    """The gateway would have a create that was won, and whose answer was lost, answered as lost (semantics W2)."""
     resign = signer(s3_server.access_key, s3_server.secret_key, s3_server.region)
     with S3Proxy(s3_server.endpoint_url) as proxy:
         drop = without("x-amz-meta-cairn-write-id", resign=resign)

@@ -1,4 +1,4 @@
-"""What is particular to S3: kinds of error, folder markers, copies, and bounds."""
+"""Peculiarities of S3: kinds of error, folder markers, copies, and bounds."""
 
 from __future__ import annotations
 

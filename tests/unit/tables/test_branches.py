@@ -26,7 +26,7 @@ class Killed(BaseException):
 
 
 class Branched(ByBranches):
-    """In a catalog on SQLite."""
+    """Iceberg table with branches, in a catalog on SQLite."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, f"file://{folder}/the lake", partitioned=True)
@@ -225,7 +225,7 @@ def test_an_epoch_is_overtaken_once(place: Branched) -> None:
 
 
 def test_an_epoch_after_another(place: Branched) -> None:
-    """What is owed is committed before the next branch is made; a branch that nobody will commit goes then."""
+    """Owed commits land before the next branch is made; a branch that nobody will commit goes then."""
     place.begin("a")
     place.run("a", 2)
     place.pipeline.complete("a")

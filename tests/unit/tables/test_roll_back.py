@@ -113,7 +113,7 @@ def test_what_no_longer_counts_is_taken_back(
 
 
 class OldIceberg(Iceberg):
-    """Of the format's first version, whose snapshots have no sequence numbers."""
+    """Iceberg table of the format's first version, whose snapshots have no sequence numbers."""
 
     def create(self) -> None:
         self.catalog.create_table("sales.orders", SCHEMA, properties={"format-version": "1"})
@@ -152,7 +152,7 @@ def test_what_an_expiry_has_left_is_no_beginning(kind: type[Iceberg], mode: Mode
 
 
 def test_what_others_have_committed_since_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who it was is named; one who comes while the roll-back is on its way, too. A compaction changes nothing."""
+    """The error names who has committed, also during the roll-back. A compaction changes nothing."""
     commit(place, 2, 1)
     commit(place, 3, 2)
     if isinstance(place, Delta):
@@ -171,7 +171,7 @@ def test_what_others_have_committed_since_stays(place: Place, monkeypatch: pytes
 
 
 def test_commits_from_before_the_storage_moved_are_named(place: Place) -> None:
-    """They may be those of another job of this name, so nothing is taken back; what counts stands in nobody's way."""
+    """Such commits may be another job's of this name: nothing is taken back. Those that still count block nothing."""
     for checkpoint in (2, 3):
         commit(place, checkpoint, checkpoint)
     place.owner = staged_tables.owner_of("flights", "s3://mirror/cairn")
@@ -186,7 +186,7 @@ def test_commits_from_before_the_storage_moved_are_named(place: Place) -> None:
 
 
 def test_the_marks_say_what_a_cleaned_log_has_hidden(tmp_path: Path) -> None:
-    """Where the restored checkpoint has noted no version, as at the job's start; a job without a mark is let by."""
+    """The restored checkpoint has noted no version, as at the job's start; a job without a mark is let by."""
     place = Delta(tmp_path, f"file://{tmp_path}/lake")
     place.owner = staged_tables.owner_of("flights", STORAGE)
     commit(place, 1, 1)
@@ -254,7 +254,7 @@ def test_a_table_that_may_only_grow_keeps_its_rows(tmp_path: Path) -> None:
 
 
 def test_a_listener_that_sleeps_through_it_commits_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has read the version that the roll-back goes back to, so nothing but the marks tells it."""
+    """The listener has read the version that the roll-back goes back to, so nothing but the marks tells it."""
     commit(place, 2, 1)
     told = notice(place.stage(place.trigger(3), "t3", 2), checkpoint=3)
 
@@ -299,7 +299,7 @@ def expire(place: Iceberg) -> None:
 
 
 def test_the_versions_of_retained_checkpoints_are_tagged(tmp_path: Path) -> None:
-    """So no expiry deletes them; the tag of one that is not kept any more goes with the next commit."""
+    """No expiry deletes a tagged version; the tag of a checkpoint that is kept no more goes with the next commit."""
     place = Iceberg(tmp_path, f"file://{tmp_path}/lake")
     place.owner = staged_tables.owner_of("flights", STORAGE)
     for checkpoint in (1, 2, 3):

@@ -124,7 +124,7 @@ CHOSEN = {(point, "between") for point in POINTS} | {("another party", "before")
 def test_each_row_once_whoever_dies(
     place: Place, monkeypatch: pytest.MonkeyPatch, mode: Mode, point: str, tidied: str
 ) -> None:  # semantics C4
-    """What others add in between lies in another partition; at the next test they change what is replaced."""
+    """Others add rows to another partition meanwhile; in the next test they change what is replaced."""
     place.foreign(1, 5)
     staging = place.trigger(3)
     way: dict[str, Any] = {"mode": mode}
@@ -203,7 +203,7 @@ def test_what_another_has_begun_to_delete_keeps_the_rows(place: Place) -> None: 
 
 
 def test_an_upsert_of_no_row_leaves_its_mark(place: Place) -> None:  # semantics C4
-    """So the notice is told again in vain, whose files are gone."""
+    """The mark makes a second telling vain: the notice's files are gone by then."""
     place.foreign(1)
     told = notice(place.stage(place.trigger(3), "none", mode=Mode.UPSERT, key=("id",), deletes=[99]))
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_an_upsert_of_no_row_leaves_its_mark(place: Place) -> None:  # semantics
 
 
 def test_a_change_of_no_row_takes_no_mark_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C4
-    """It sleeps while the first commits and the job goes on; the later commit is then told again."""
+    """The sink sleeps while the first commits and the job goes on; the later commit is then told again."""
     told = notice(place.stage(place.trigger(3), "none", mode=Mode.REPLACE))
     later = notice(place.stage(place.trigger(4), "later", 10), checkpoint=4)
     sinks = [place.new_sink(on_rewind="keep") for _ in range(3)]  # without tags, which would show the second
@@ -311,7 +311,7 @@ def test_what_others_wrote_is_not_lost_where_its_version_has_expired(tmp_path: P
 
 
 def test_a_file_that_the_library_would_not_remove_is_refused(tmp_path: Path) -> None:
-    """Of a path that another writer has encoded in another way the library removes a file that is not there."""
+    """The library encodes the path otherwise than its writer did, and would remove a file that is not there."""
     place = Delta(tmp_path, f"file://{tmp_path}/the lake", partitioned=True)
     committable = place.stage(place.trigger(3), "a", 1, mode=Mode.REPLACE)
     add = {"path": "route=ü/x.parquet", "partitionValues": {"route": "ü"}, "size": 1, "modificationTime": 0}
@@ -355,7 +355,7 @@ def test_what_stages_read(place: Place) -> None:
 
 
 def test_files_that_others_have_put_into_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of Hive a file may lack the partition columns; of rows that a delete file removes, or of ORC, none is read."""
+    """A file of Hive may lack the partition columns; ORC files, and those with a delete file, are refused."""
     place = Iceberg(tmp_path, f"file://{tmp_path}/the lake", partitioned=True)
     place.sink = place.new_sink(read=True)
     place.foreign(1)
@@ -735,7 +735,7 @@ def test_a_column_that_takes_no_null_any_more(place: Place) -> None:
 
 
 def test_the_moment_of_a_mark(tmp_path: Path) -> None:
-    """Where the table has a `setTransactionRetentionDuration`, Spark's next checkpoint forgets a mark without one."""
+    """With `setTransactionRetentionDuration` in the table, Spark's next checkpoint forgets a mark without a moment."""
     place = Delta(tmp_path, f"file://{tmp_path}/the lake")
     place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(3), "good", 1)))
     log = (tmp_path / "the lake" / "_delta_log" / f"{1:020d}.json").read_text()
@@ -861,7 +861,7 @@ def test_what_an_iceberg_table_says_of_its_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", [DayTransform(), HourTransform(), MonthTransform(), YearTransform()])
 def test_rows_of_others_in_a_span_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: Any) -> None:
-    """Those in a span that is overwritten keep the notice; those in another span stay."""
+    """Rows of others in a span that is overwritten keep the notice; those in another span stay."""
     place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
     with place.table.update_schema() as update:
         update.add_column("at", TimestamptzType())

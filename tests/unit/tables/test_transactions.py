@@ -45,7 +45,7 @@ def losing() -> None:
 
 
 HALVES = {"first half": 2, "second half": 1}
-"""Of a request that is made by half: the number of the table that is left out."""
+"""Number of the table that is left out, for requests that are made by half."""
 
 
 @pytest.mark.parametrize("mode", [Mode.APPEND, Mode.UPSERT])
@@ -106,7 +106,7 @@ def test_both_advance_by_one_request(
 
 
 def test_one_after_another_where_they_cannot_go_together(two: Two[RestCatalogServer]) -> None:
-    """No transactions; an earlier notice of the other waits; its rows do not fit: then each tells by its own notice."""
+    """Each table is told alone: without transactions, behind an earlier notice, or where its rows do not fit."""
     two.server.endpoints = two.server.endpoints[:-1]
     two.tell(two.stage(3, 1))
     assert (two.rows(), two.server.posted.count(BOTH), len(two.server.posted)) == ([[1], [1]], 0, 2)

@@ -1,4 +1,4 @@
-"""What an author may say of a server that Cairn runs; the rest is refused where the DAG is parsed."""
+"""Options of a server that Cairn runs; bad ones are refused where the DAG is parsed."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""How a deployment is named (semantics W8)."""
+"""Names of deployments (semantics W8)."""
 
 import pytest
 

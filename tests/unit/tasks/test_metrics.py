@@ -287,7 +287,7 @@ def test_the_reasons_that_rules_and_dashboard_name_are_reasons() -> None:
 
 
 def test_the_alert_of_failures_leaves_out_what_only_a_stage_causes() -> None:
-    """Where the triggerer settles a decline first, a failover ends for the decline's reason."""
+    """A decline that the triggerer settles first ends a failover with the decline's reason."""
     (alert,) = (text for text in expressions()["rules"] if "cairn_checkpoint_failed_total" in text)
     quiet = {Reason.CHECKPOINT_COORDINATOR_SUSPEND, Reason.CHECKPOINT_SUBSUMED, Reason.JOB_FAILOVER_REGION}
     left_out = [set(words.split("|")) for words in re.findall(r'reason!~"([^"]*)"', alert)]

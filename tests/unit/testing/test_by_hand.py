@@ -40,7 +40,7 @@ def test_the_file_of_the_page_runs_itself(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It keeps a value, which needs no Spark; its own arguments follow the dashes"""
+    """The file keeps a value, which needs no Spark; its own arguments follow the dashes."""
     page = (ROOT / "docs" / "how-to" / "test-a-pipeline.md").read_text()
     [text] = [each.text for each in parse(page).blocks if each.text.startswith("# days.py")]
     file = tmp_path / "days.py"

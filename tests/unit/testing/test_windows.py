@@ -1,4 +1,4 @@
-"""What an epoch on this machine is given to read."""
+"""Inputs of an epoch on this machine."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_a_window_is_read_once(tmp_path: Path) -> None:
 
 
 def test_files_are_given_as_a_source_gives_them(tmp_path: Path) -> None:
-    """And an epoch after it may have none"""
+    """The epoch after it may have no files."""
     job, stages = LocalJob(tmp_path), [StageSpec("a")]
     job.trigger("one", stages, Slice(), [tmp_path / "a.csv", "s3a://lake/b.csv"])
     submit = job.begin("one", "a")

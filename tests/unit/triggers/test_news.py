@@ -1,4 +1,4 @@
-"""How often the store is asked: one request a look, ever fewer looks, and at once where another trigger has news."""
+"""Pace of the looks at the store: one request a look, ever fewer looks, and at once on another trigger's news."""
 
 import asyncio
 from datetime import timedelta
@@ -64,7 +64,7 @@ def test_who_only_finds_out_looks_seven_times_in_a_minute(
 def test_acknowledgements_are_listed_once_a_minute(
     job: Job, poll_interval: float, longest_s: float
 ) -> None:  # semantics C1
-    """So a checkpoint completes whose last stage's task has died. Other looks in between are cheap ones."""
+    """A checkpoint completes although its last stage's task has died. Other looks in between are cheap ones."""
     job.trigger(RUN)
     looks: list[tuple[float, bool]] = []
     last = job.begin(RUN)
@@ -108,7 +108,7 @@ def test_a_look_is_one_request_while_the_head_is_the_same(job: Job) -> None:
 
 
 def test_news_of_one_trigger_wakes_the_others_of_its_job(job: Job) -> None:  # semantics T2
-    """Their own next look is an hour away."""
+    """The other trigger's own next look is an hour away."""
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
     request = RequestTrigger(job.storage, job.name, "r2", "manual", 1, 0, poll_interval=AN_HOUR)
@@ -140,7 +140,7 @@ def test_only_a_newer_version_is_news_and_only_for_the_same_job() -> None:
 
 
 def test_a_look_that_failed_half_way_is_made_anew(job: Job) -> None:
-    """It may have read the head that says more than what the look before has found."""
+    """The failed look may have read a head that says more than the look before has found."""
     job.trigger(RUN)
     befores: list[Progress | None] = []
 

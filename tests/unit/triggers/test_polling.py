@@ -1,4 +1,4 @@
-"""What each trigger of ours does: it is a letter to another process, and an error ends it by its one event."""
+"""Triggers as letters to another process; an error ends each by its one event."""
 
 from collections.abc import Callable
 from pathlib import Path

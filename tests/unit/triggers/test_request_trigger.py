@@ -1,4 +1,4 @@
-"""Who waits for a place is woken as soon as asking helps, and yields one event whatever happens (semantics T2, T3)."""
+"""Waiting runs: woken as soon as asking helps, by one event of the trigger, whatever happens (semantics T2, T3)."""
 
 import asyncio
 import time

@@ -142,7 +142,7 @@ def test_a_cleaned_document_is_no_proof_that_nothing_lends(world: World) -> None
 
 
 def test_who_was_told_discarded_is_never_carried_over(world: World) -> None:  # semantics A2, F2
-    """Its files are gone; an attempt that took its marker for an ack would refer to nothing."""
+    """The discarded files are gone: an attempt that took their marker for an ack would refer to nothing."""
     world.trigger("a")
     ack = world.write(world.submit("a", "clean").handover)
     world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")

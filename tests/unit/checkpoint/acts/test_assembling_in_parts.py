@@ -48,7 +48,7 @@ def test_memory_does_not_grow_with_the_subtasks(tmp_path: Path) -> None:  # sema
         document = _acknowledged(store, subtasks)
         files = JobFiles(store, JOB)
         peaks.append(_peak(Assembler(files, document).write))
-    # What is kept of a subtask is the name of its file, to tell what the metadata refers to.
+    # Only the name of a subtask's file is kept, to tell what the metadata refers to.
     each = (peaks[1] - peaks[0]) / (many - few)
     assert each < 300, f"{each:.0f} bytes a subtask; one that is parsed takes thousands"
 

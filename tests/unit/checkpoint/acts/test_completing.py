@@ -244,7 +244,7 @@ def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World, short_hi
 
 
 def test_a_stale_trigger_does_not_fold_twice(world: World, short_history: int) -> None:  # semantics T9, W2
-    """Its answer was lost, and before it looks the epoch completes and falls out of the history."""
+    """A trigger loses its answer; before it looks, the epoch completes and falls out of the history."""
     world.stages = world.stages[:1]
     world.run_epoch("z")
     epochs = [f"e{number:03d}" for number in range(short_history + 1)]

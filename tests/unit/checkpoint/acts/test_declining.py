@@ -436,7 +436,7 @@ def test_the_ack_that_makes_it_whole_counts_though_it_is_late() -> None:  # sema
 @pytest.mark.parametrize("seen", [False, True], ids=["first seen by the hook", "seen by another before"])
 def test_an_answer_of_a_hook_after_the_timeout_counts_for_nothing(seen: bool) -> None:  # semantics D2, T7
     class Slow(Ids):
-        """One that answers when its checkpoint has expired."""
+        """A hook that answers after its checkpoint has expired."""
 
         slow = True
 

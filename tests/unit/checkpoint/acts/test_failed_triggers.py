@@ -124,7 +124,7 @@ def test_what_else_goes_wrong_is_kept_and_does_not_count_towards_the_limit(world
 
 
 def test_a_source_that_raises_is_a_trigger_that_failed(world: World) -> None:  # semantics T1, T8, O1
-    """With the cause in the head, and in the counts, as a master hook that raises is."""
+    """The head has the cause and the counts, as when a master hook raises."""
     request = asking(world, KeyError("no partition 2001-01-02"))
     for _ in range(2):
         world.clock.advance(timedelta(seconds=1))

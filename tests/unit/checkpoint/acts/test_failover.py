@@ -277,7 +277,7 @@ def test_an_attempt_over_which_another_epoch_completed_lends_nothing(world: Worl
 
 
 def test_what_lacks_an_epoch_that_came_between_is_not_carried(world: World) -> None:  # semantics R1, F2
-    """The same checkpoint is restored as before, but another epoch has completed, and its input must be replayed."""
+    """The restored checkpoint is the same, but another epoch has completed since: its input must be replayed."""
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=3, max_concurrent_checkpoints=2)
     world.run_epoch("z")
     world.trigger("a")
@@ -325,7 +325,7 @@ def test_an_epoch_is_not_taken_up_beside_another(world: World) -> None:  # seman
 
 
 def test_an_overtaken_epoch_lets_the_trigger_place_its_input_anew(world: World) -> None:  # T8, F2
-    """It could neither complete nor fail over, and triggering again gave it back (`tests/protocol/simulation`)."""
+    """The epoch could neither complete nor fail over; another trigger gave it back (`tests/protocol/simulation`)."""
     world.count()
     world.config = replace(world.config, max_concurrent_checkpoints=2)
     world.run_epoch("z")
@@ -450,7 +450,7 @@ def test_output_that_does_not_stand_pulls_its_writer_in(world: World, how: str, 
 
 @pytest.mark.parametrize("who", ["the report", "the sensor"])
 def test_output_that_a_driver_could_not_read_is_missing(world: World, who: str) -> None:  # semantics F1
-    """It is there, unaltered since it was written, and broken all the same; another upstream is fine."""
+    """The output is there, unaltered since it was written, and broken all the same; another upstream is fine."""
     _begun(world, BLOCKING, "clean", "routes", "airports")
     world.decline(world.submit("a", "report", "report-1").handover, unreadable=("routes",))
     if who == "the report":
@@ -609,7 +609,7 @@ def test_a_failover_is_of_the_region_or_full() -> None:  # semantics F1, S3
 def test_a_lost_handover_has_its_ended_task_cleared(
     world: World, content: bytes | None
 ) -> None:  # semantics W5, F2, F5
-    """Which task held the stage is not known; that it has to run again is."""
+    """The task that held the stage is unknown; that it has to run again is known."""
     _begun(world, CHAIN[:2], "clean")
     execution = world.trigger("a").pending.executions["clean"]
     key = layout.handover(execution.home, "clean", execution.token)

@@ -40,7 +40,7 @@ def test_whoever_is_last_completes_it(world: World, stage: str) -> None:  # sema
 
 
 def test_a_stage_that_another_one_reads_from_lists_nothing(world: World) -> None:
-    """The other one acknowledges later, so this one is never the last."""
+    """The stage that reads acknowledges later, so this one is never the last."""
     run(world)
     store = RecordingStore(world.store)
     coordinator = world.coordinator(store)
@@ -54,7 +54,7 @@ def test_a_stage_that_another_one_reads_from_lists_nothing(world: World) -> None
 
 @pytest.mark.parametrize("missing", [*LAST, "clean", None])
 def test_the_last_stage_lists_nothing(world: World, missing: str | None) -> None:
-    """It knows the head; the acknowledgement of any stage that is missing is found while they are read."""
+    """The last stage knows the head; an acknowledgement that is missing shows while they are read."""
     run(world, *(each.uid for each in STAGES))
     world.files.delete([key for key in world.standing() if f"/acks/{missing}/" in key])
     store = RecordingStore(world.store)

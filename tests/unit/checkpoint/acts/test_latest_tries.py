@@ -1,4 +1,4 @@
-"""Who ran a stage's task last after it had acknowledged, clears by a person, failures reported late (semantics F5)."""
+"""Latest tries of tasks whose stage had acknowledged, clears by a person, failures reported late (semantics F5)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ def fail(world: World, task: Task) -> FailedOver:
 
 
 def test_the_try_that_ran_last_is_named_to_the_next_failover(world: World, tasks: Callable[[str], Task]) -> None:
-    """Its process was killed while the driver lived on; the retry found that the stage had acknowledged."""
+    """The process of the try was killed while the driver lived on; the retry found that the stage had acknowledged."""
     assert tasks("clean").retry() == StageAcknowledged(2)
     assert (holder(world, "clean").claimant, holder(world, "clean").try_number) == ("clean-2", 2)
     assert fail(world, tasks("routes")).restarted == (Restarted("clean", "clean-2"),)
@@ -125,7 +125,7 @@ def test_a_try_replaced_during_its_record_claims_the_new_execution(world: World,
 
 
 def test_a_clear_by_a_person_is_a_new_attempt(world: World, tasks: Callable[[str], Task]) -> None:
-    """semantics F5: what the stage had acknowledged is replaced, and what reads from it runs again."""
+    """semantics F5: the stage's acknowledgement is replaced, and the stages that read from it run again."""
     tasks("airports").run()
     answer = expect(Submit, tasks("clean").cleared())
     assert (answer.handover.attempt, answer.handover.claimant) == (2, "clean-2")
@@ -173,7 +173,7 @@ def test_a_clear_is_heard_once(world: World, tasks: Callable[[str], Task]) -> No
 
 
 def test_our_own_clear_is_no_persons(world: World, tasks: Callable[[str], Task]) -> None:
-    """It comes after the swap that replaced the execution: the try claims, and no other attempt is opened."""
+    """Cairn's clear comes after the swap that replaced the execution: the try claims, and opens no other attempt."""
     fail(world, tasks("routes"))
     answer = expect(Submit, tasks("clean").cleared())
     assert answer.handover.attempt == 2
@@ -194,7 +194,7 @@ def test_a_stage_beside_it_is_not_touched(world: World) -> None:  # semantics F1
 
 
 def test_a_completed_epoch_is_not_run_again(world: World, tasks: Callable[[str], Task]) -> None:
-    """semantics T9: its input would be folded in twice."""
+    """semantics T9: a second run would fold its input in twice."""
     checkpoint = world.run_epoch("a")
     assert tasks("clean").cleared() == EpochCompleted("a", checkpoint)
 
@@ -229,7 +229,7 @@ ITSELF = Restarted("routes", "")
 
 @pytest.fixture
 def driver(world: World) -> Handover:
-    """What the driver of `routes` was told by a try whose process is dead."""
+    """Handover of the driver of `routes`, submitted by a try whose process is dead."""
     world.stages = CHAIN
     world.trigger("a")
     world.run_stage("a", "clean")

@@ -1,4 +1,4 @@
-"""What is kept of epochs whose attempt ended without completing is bounded; those that wait keep their way back."""
+"""Bounds on what ended attempts leave in the store; epochs that wait keep their way back."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("parsed_documents")
 
 MANY = MAX_UNFINISHED + 6
 MANY_ATTEMPTS = 8
-"""So many for each of `MAX_UNFINISHED` epochs, and the history holds fewer."""
+"""Number of attempts of each of `MAX_UNFINISHED` epochs; the history holds fewer."""
 LINE = (StageSpec("clean"), StageSpec("enrich", upstream=("clean",)))
 
 
@@ -163,7 +163,7 @@ def test_all_that_may_be_pending_at_once_go_on_after_a_pause() -> None:  # seman
 def test_a_cleared_stage_of_a_failed_run_goes_on_as_long_as_it_is_promised(
     later: int, attempts: int
 ) -> None:  # semantics F4, O1
-    """Its attempt failed for good, other runs have completed since, and cleaners have come by."""
+    """The attempt failed for good, other runs have completed since, and cleaners have come by."""
     world = World(stages=LINE)
     world.run_epoch("first")
     world.trigger("failed")

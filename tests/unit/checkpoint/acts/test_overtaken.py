@@ -116,7 +116,7 @@ def test_a_full_history_keeps_what_waits_in_the_line(monkeypatch: pytest.MonkeyP
 
 
 def test_a_completion_that_overtakes_gives_the_epoch_a_place() -> None:  # semantics C2, T2
-    """In the same swap, before any other look at the job."""
+    """The place comes in the same swap, before any other look at the job."""
     world = World(config=TWO)
     for epoch in ("older", "newer"):
         world.coordinator().trigger(world.request(epoch, _owner(epoch)))
@@ -136,7 +136,7 @@ def test_an_attempt_that_is_completed_too_late_leaves_its_epoch_a_place() -> Non
 
 
 def test_a_full_history_keeps_what_a_pause_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics O1, S1
-    """What was pending and what waited in the line: both go on after the pause, however many end before they look."""
+    """Pending and waiting epochs go on after the pause, however many end before they look."""
     for module in (history, documents_head):
         monkeypatch.setattr(module, "MAX_HISTORY", 3)
     world = World(config=replace(CONFIG, max_concurrent_checkpoints=3))
@@ -155,7 +155,7 @@ def test_a_full_history_keeps_what_a_pause_has_ended(monkeypatch: pytest.MonkeyP
 
 
 def test_who_waits_for_an_overtaken_epoch_learns_of_a_pause() -> None:  # semantics C2, S1
-    """Only a task may ask whether it is over, so the task that waits must know that it is to ask."""
+    """Only a task may ask whether the pause is over, so the task that waits must know that it is to ask."""
     world = World(config=TWO)
     for epoch in ("a", "b"):
         world.coordinator().trigger(world.request(epoch, _owner(epoch)))

@@ -32,9 +32,9 @@ class Unmerged:
 
     world: World
     acks: dict[str, AckDocument]
-    """Of the executions that count."""
+    """Acknowledgements of the executions that count."""
     zombies: dict[str, AckDocument]
-    """Of the executions of the first attempt that a failover has replaced."""
+    """Acknowledgements of the executions of the first attempt that a failover has replaced."""
     due: bytes
     """The metadata that must come of it."""
 
@@ -61,7 +61,7 @@ def _unmerged() -> Unmerged:
 
 
 def _ack_of_clean(world: World) -> AckDocument:
-    """What `clean` acknowledged in the first attempt."""
+    """Acknowledgement of `clean` in the first attempt."""
     entry = world.coordinator().head().pending[0]
     document = known(world.coordinator().pending_document(entry))
     execution = document.executions["clean"]
@@ -76,7 +76,7 @@ def _completed(world: World) -> bytes:
 
 
 class Message(StrEnum):
-    """What may arrive, of any stage, at any time, any number of times."""
+    """Message that may arrive, of any stage, at any time, any number of times."""
 
     ACK = "the acknowledgement again"
     RIVAL = "another driver of the same execution"

@@ -1,4 +1,4 @@
-"""Until when only another version of the head ends a wait, and that it does (semantics C1, D2, D3)."""
+"""Moment until which only another version of the head ends a wait (semantics C1, D2, D3)."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -134,7 +134,7 @@ def test_a_cluster_that_is_lost_is_one_failure(strategy: RestartStrategy, declin
     (pending,) = world.coordinator().head().pending
     assert pending.restarts == 1
     assert pending.restart_at_ms - world.clock.now_ms <= 24_000 - 9_000
-    # What was restarted and fails again is a failure of its own.
+    # A stage that was restarted and fails again is a failure of its own.
     world.clock.advance(60 * S)
     assert isinstance(fail(world, "a", "s0"), FailedOver)
     assert world.coordinator().head().pending[0].restarts == 2

@@ -294,7 +294,7 @@ def test_state_that_no_stage_claims_is_an_error(world: World) -> None:
 
 
 def test_state_may_be_left_behind_when_the_author_says_so(world: World) -> None:
-    """semantics R3: what is claimed is restored, what is new starts empty, what is gone is gone."""
+    """semantics R3: claimed state is restored, new state starts empty, left state is gone."""
     world.run_epoch("e1")
     world.stages = (StageSpec("clean"), StageSpec("lines", upstream=("clean",)))
     world.config = replace(world.config, allow_non_restored_state=True)
@@ -313,7 +313,7 @@ def test_a_failover_does_not_ask_again(world: World) -> None:
 
 
 def test_a_restore_by_hand_is_recorded(world: World) -> None:
-    """semantics R5: which checkpoint, when, why, how long; it was opened into nothing."""
+    """semantics R5: the record has the checkpoint, the moment, the reason and the duration; no execution opened it."""
     world.run_epoch("e1")
     choice = world.coordinator().restore_latest()
     assert choice.pointer is not None

@@ -413,7 +413,7 @@ def test_a_request_within_the_pause_keeps_its_place_before_later_ones(world: Wor
 
 
 def test_an_application_is_given_its_slice_without_the_positions(world: World) -> None:  # semantics T8
-    """They are the job's business, and may be large."""
+    """Positions are the job's business, and may be large."""
     world.count()
     pending = world.trigger("a").pending
     assert pending.slice.positions is not None

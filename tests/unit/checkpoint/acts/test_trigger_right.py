@@ -52,7 +52,7 @@ def test_its_holder_takes_it_anew(world: World) -> None:  # semantics T10
 
 
 def test_who_looked_at_the_try_before_loses_the_swap(world: World) -> None:  # semantics T10
-    """It saw a task that does not run, and that task has begun to run since."""
+    """The loser saw a task that did not run, and that task has begun to run since."""
     take(world, FIRST)
     looks: list[HolderState] = [OTHER, RUNS]
 
@@ -120,6 +120,6 @@ def test_whatever_a_write_leaves_one_task_gets_it(world: World, step: str, fault
     except (Crashed, UnavailableError):
         assert fault is not Fault.ANSWER_LOST, "a lost answer is settled by what is there"
     assert faulty.struck
-    # Its process is dead by now, and Airflow runs it again, or another one.
+    # The process is dead by now, and Airflow runs it again, or another one.
     assert take(world, SECOND) is None
     assert take(world, FIRST, other=RUNS) == HeldBy(SECOND, RUNS)

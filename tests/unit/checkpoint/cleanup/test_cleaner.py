@@ -201,7 +201,7 @@ def test_nothing_beside_the_checkpoints_is_touched(world: World) -> None:  # sem
 
 @pytest.mark.parametrize("key", ["chk-.DS_Store", "chk-0/x", "chk-old/x", "d/x", "epoch-"])
 def test_a_foreign_key_does_not_stop_cleaning(world: World, key: str) -> None:  # semantics C3, W1
-    """Whatever sorts among the checkpoints: what is dead behind it goes, and the report says what was passed over."""
+    """Foreign keys sort among the checkpoints: the cleaner deletes the dead ones behind them, and reports the keys."""
     world.memory.put(f"{JOB}/{key}", b"a user's own")
     world.run_epoch(*"abcd")
     assert not [found for found in world.standing() if layout.checkpoint_of(found) == 2], "subsumed, and dead"

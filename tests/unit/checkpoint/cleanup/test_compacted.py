@@ -1,4 +1,4 @@
-"""Which compactions a cleaning leaves, and which it deletes (semantics K4, K7)."""
+"""Compactions that a cleaning leaves or deletes (semantics K4, K7)."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def rewrite(world: World, monkeypatch: pytest.MonkeyPatch, *epochs: str) -> None
 
 
 def of(world: World, token: str = TOKEN) -> set[str]:
-    """What there is of a compaction."""
+    """Keys of a compaction's objects."""
     return {key for key in world.standing() if token in key}
 
 
@@ -101,7 +101,7 @@ def test_a_broken_record_is_reported_and_adopted_by_no_epoch(grown: World, caplo
 
 
 def test_a_broken_record_keeps_no_other_compaction_from_being_adopted(grown: World) -> None:  # semantics K7
-    """Of the same state, and of any other of the stage; nor a compactor from its work."""
+    """Other compactions of the state and of the stage go on, and so does a compactor."""
     assert grown_state.compact(grown, TOKEN)
     [record] = records_of(grown)
     grown.files.create_bytes(record.key.replace(TOKEN, OTHER), b"{")
@@ -155,7 +155,7 @@ def test_and_one_that_replaced_such_a_base(grown: World, verb: str, suffix: str)
 
 
 def test_an_upload_of_a_compaction_that_stays_is_left_alone(grown: World) -> None:  # semantics W7
-    """Of one that was given up, and of one without a record, it is aborted."""
+    """Uploads of a compaction that was given up, or has no record, are aborted."""
     aborted: list[str] = []
 
     class HasUploads(WrappedStore):

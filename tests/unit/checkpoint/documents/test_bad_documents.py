@@ -133,7 +133,7 @@ class Damaged:
 
     @property
     def checkpoint(self) -> int:
-        """The one that is under way."""
+        """Id of the pending checkpoint."""
         return self.world.pending_id("b")
 
     def check_nothing_else_is_harmed(self) -> None:
@@ -259,7 +259,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "note": ("trigger_long_ago",),
     "metadata": ("verify", "clean", "complete"),
 }
-"""Who reads a document. A finisher needs the metadata of the checkpoint before for the files that it took over."""
+"""Readers of each document. A finisher needs the previous checkpoint's metadata for the files that it took over."""
 
 NAMES_NO_KEY = ("slice", "note", "part")
 """Documents that hold no key or token that could point elsewhere; of a part any change is noticed by its hash."""

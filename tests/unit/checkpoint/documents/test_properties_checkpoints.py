@@ -30,7 +30,7 @@ from tests.support.world.world import JOB, World
 from tests.unit.storage.hostile import HOSTILE_NAMES
 
 FILE_NAMES = SEGMENTS.filter(lambda name: name not in (".", ".."))
-"""What Spark or a user may call a file: spaces, quotes, `..x`, `%2F`, letters of any script."""
+"""Names that Spark or a user may give a file: spaces, quotes, `..x`, `%2F`, letters of any script."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def jobs(draw: st.DrawFn) -> tuple[Stage, ...]:
     for uid in draw(st.lists(NAMES, min_size=1, max_size=4, unique=True)):
         upstream = draw(st.lists(st.sampled_from([each.spec.uid for each in stages]), unique=True)) if stages else []
         parallelism = draw(st.integers(1, 3))
-        # One stage alone publishes a given table.
+        # A single stage publishes a given table.
         kinds = st.sampled_from(["state", "exchange"] if stages else ["state", "exchange", "table"])
         stages.append(
             Stage(

@@ -43,7 +43,7 @@ def test_a_run_with_and_without_its_input() -> None:
 
 
 def test_a_job_says_what_its_runs_read() -> None:
-    """While the checkpoint is pending, when it has failed, and when it has completed."""
+    """Input is shown while the checkpoint is pending, when it has failed, and when it has completed."""
     world = World(config=replace(CONFIG, retained=1))
     world.read_days("e1", "e2", "e3")
     first, second, third = (WindowText(each.end or "", each.start) for each in world.slices.values())

@@ -1,4 +1,4 @@
-"""What stages have staged: handed to listeners to be committed, or to be dropped, and never both."""
+"""Committables: listeners are told to commit or to drop them, and never both."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -236,7 +236,7 @@ def test_a_left_out_stage_does_not_commit_its_committables_again(world: World, e
 
 @pytest.mark.parametrize("altered", [False, True], ids=["gone", "altered"])
 def test_metadata_that_is_damaged_keeps_the_notice(world: World, ear: Ear, altered: bool) -> None:  # semantics C4
-    """What was staged is not known, so nothing is told; other listeners that are owed nothing of it go on."""
+    """Nobody knows what was staged, so nothing is told; listeners that are owed nothing of it go on."""
     trigger_told(world, "a")
     run(world, "a")
     trigger_told(world, "b", "warehouse", "mail")
@@ -287,7 +287,7 @@ def _damage(world: World, checkpoint: int, *, altered: bool) -> Callable[[], obj
 
 
 def epoch_of(world: World, epoch: str, uid: str) -> Epoch:
-    """What the application of a stage has; nothing here needs a session."""
+    """Epoch as the application of a stage has it, without a session."""
     handover = world.submit(epoch, uid).handover
     return Epoch(cast(Any, None), world.store, handover, Runtime(world.clock, world.new_token))
 

@@ -30,7 +30,7 @@ from tests.support.wrapped_stores import RecordingStore
 
 
 def test_who_has_no_hooks_pays_nothing() -> None:  # semantics T7
-    """The same requests whether the code of hooks is asked or not, and nothing about them in any document."""
+    """Without hooks a trigger makes the same requests, and no document mentions hooks."""
     counted = []
     for hooks in (False, True):
         world = World()
@@ -227,7 +227,7 @@ def test_broken_answers_abort_and_are_asked_anew(world: World, damage: Callable[
 
 
 def test_a_failover_takes_the_answers_over(world: World) -> None:  # semantics T7, F2
-    """By a callback, where nobody asks hooks: what the epoch may use stays what it was."""
+    """A callback asks no hooks: the epoch may use the ids that it had."""
     ids = Ids()
     ref = triggered(world, "a", ids).pending.hooks
     world.run_stage("a", "clean")
@@ -336,7 +336,7 @@ def test_two_triggers_at_once(world: World) -> None:  # semantics T7, T9
 
 
 def test_answers_do_not_count_where_another_process_has_failed(world: World) -> None:  # semantics T7, W4
-    """It has let the hooks go back after the first one had asked them: what that one got holds no more."""
+    """The process that failed let the hooks go back after another had asked the first: that answer holds no more."""
     slow, quick = Ids(), Ids()
     refs = []
 

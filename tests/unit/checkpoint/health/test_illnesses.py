@@ -60,7 +60,7 @@ def healthy() -> World:
 
 @pytest.fixture
 def world(healthy: World) -> World:
-    """The same, for one test."""
+    """Fork of the healthy world, for one test."""
     return healthy.fork()
 
 
@@ -287,7 +287,7 @@ def test_an_illness_is_named_rightly(world: World, illness: str, monkeypatch: py
 
 
 def test_a_list_of_completed_epochs_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a job that remembers little, so that five epochs make a list."""
+    """The job remembers little, so that five epochs make a list."""
     for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", 2)
     monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)

@@ -81,7 +81,7 @@ def test_the_mirror_drops_what_the_job_has_dropped(world: World, west: MemorySto
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_sink_that_was_behind_commits_in_the_mirror(world: World, west: MemoryStore, first: bool) -> None:
-    """What completed checkpoints have still to tell goes with the job, however old they are (semantics M6, C4)."""
+    """Notices that completed checkpoints still owe go with the job, however old they are (semantics M6, C4)."""
     world.listen("warehouse", Mirror.name)
     for epoch in ("e1", "e2", "e3", "e4"):
         _stage(world, epoch)

@@ -1,4 +1,4 @@
-"""What a file gives for each type of Spark: dates of every year, texts of every byte, an instant in one way."""
+"""Values of each Spark type, read from a file: dates of every year, texts of every byte, an instant in one way."""
 
 from datetime import date, timedelta
 from decimal import Decimal

@@ -221,7 +221,7 @@ def test_declines_are_kept_for_people_and_asking_again_changes_nothing(world: Wo
 
 
 def test_many_that_find_the_line_full_swap_the_head_once() -> None:  # semantics T1, T2
-    """They ask again by themselves, every few seconds each."""
+    """Requests are made again by themselves, every few seconds each."""
     refused = admission.Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, "1000 requests wait already")
     first = admission.noted(Head("j"), REQUEST, refused, NOW)
     assert len(first.declined) == 1
@@ -264,7 +264,7 @@ IN_LINE = (WaitingRequest("p", RequestKind.MANUAL, 0), WaitingRequest("b", Reque
         (replace(BUSY, waiting=IN_LINE), NOW, admission.StillWaits(Reason.ALREADY_QUEUED, 2)),
         (Head("j", waiting=IN_LINE), NOW, admission.StillWaits(Reason.ALREADY_QUEUED, 2)),
         (Head("j", waiting=IN_LINE[1:]), NOW, None),
-        # What has expired counts as ended, though nobody has settled it.
+        # An expired attempt counts as ended, though nobody has settled it.
         (replace(BUSY, waiting=IN_LINE[1:]), NOW * 9 - 1, admission.StillWaits(Reason.ALREADY_QUEUED, 1)),
         (replace(BUSY, waiting=IN_LINE[1:]), NOW * 9, None),
         (
@@ -273,14 +273,14 @@ IN_LINE = (WaitingRequest("p", RequestKind.MANUAL, 0), WaitingRequest("b", Reque
             admission.StillWaits(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, 1, 1),
         ),
         (replace(COMPLETED, waiting=IN_LINE[1:]), NOW + 60_000, None),
-        # It has lost its place, and takes one when it asks.
+        # The request has lost its place, and takes one when it asks.
         (BUSY, NOW, None),
         (replace(BUSY, waiting=FULL), NOW, admission.StillWaits(Reason.TOO_MANY_CHECKPOINT_REQUESTS, None)),
         (replace(BUSY, waiting=FULL[1:]), NOW, None),
-        # It would be declined.
+        # The request would be declined.
         (replace(BUSY, waiting=IN_LINE, stopped=Stopped.PAUSED), NOW, None),
         (replace(BUSY, waiting=IN_LINE, stopped=Stopped.SHUTDOWN), NOW, None),
-        # Its epoch has gone on.
+        # The request's epoch has gone on.
         (replace(BUSY, pending=(replace(A, epoch="b"), replace(A, checkpoint=2)), waiting=FULL), NOW, None),
     ],
 )

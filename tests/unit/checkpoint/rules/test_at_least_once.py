@@ -90,7 +90,7 @@ def test_who_declined_cancels_nobody() -> None:  # semantics B2, B4
 
 
 def test_an_upstream_that_ran_again_is_read_twice() -> None:  # semantics B2
-    """The one case: the DAG has changed the upstream, and its reader had acknowledged what the old one wrote."""
+    """The DAG has changed the upstream after its reader had acknowledged the old output: the only such case."""
     early = early_pair()
     run_some(early, "a", "clean", "routes")
     early.stages = (replace(PAIR[0], parallelism=2), PAIR[1])

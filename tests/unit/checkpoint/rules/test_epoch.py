@@ -1,4 +1,4 @@
-"""Where an epoch is: one answer from one version of the head, and a look-up only where the head knows nothing."""
+"""Status of an epoch: one answer from one version of the head, and a look-up only where the head does not know."""
 
 from dataclasses import replace
 from typing import NoReturn

@@ -409,7 +409,7 @@ def test_who_is_silent_at_the_timeout_has_failed(world: World, who: str) -> None
         "complete": lambda: world.coordinator().complete(1),
     }
     if who == "acknowledge":
-        # Its marker came after the timeout, and nobody had looked: the checkpoint is whole.
+        # The marker came after the timeout, and nobody had looked: the checkpoint is whole.
         assert world.coordinator().acknowledge(late) is AckAnswer.SUCCESS
         assert world.coordinator().head().completed[-1].left_out == ()
     else:

@@ -1,4 +1,4 @@
-"""Which stages must run again: the regions of a job, and what a failure takes along (semantics F1)."""
+"""Regions of a job, and the stages that a failure restarts (semantics F1)."""
 
 from collections.abc import Iterable
 

@@ -94,7 +94,7 @@ def test_jitter_is_within_its_bounds_and_the_same_for_every_party() -> None:  # 
 
 
 def test_the_delay_is_bounded_after_chance_has_spoken() -> None:  # semantics F4
-    """So it is never shorter than the first one, and jobs that have long failed wait for the longest one alike."""
+    """No delay is shorter than the first one, and jobs that have long failed wait for the longest one alike."""
     strategy = ExponentialDelayRestart(10 * S, 100 * S, 3.0, 0.5)
     firsts = [failures_at(strategy, 1, epoch=epoch)[0] for epoch in map(str, range(50))]
     assert min(map(float, firsts)) == 10
@@ -141,7 +141,7 @@ def again(strategy: RestartStrategy, at: float, *, began: float | None) -> Resta
 
 @pytest.mark.parametrize("strategy", INCIDENT.values(), ids=INCIDENT)
 def test_what_fails_in_one_incident_counts_once(strategy: RestartStrategy) -> None:  # semantics F4
-    """It ran already when the first one failed, and fails before the restart; it waits for that restart."""
+    """Each try had begun when the first one failed, and fails before the restart: it waits for that restart."""
     first = expect(Restart, again(strategy, 100, began=1))
     for at in (100.5, 104, 109.999):
         answer = expect(Restart, again(strategy, at, began=1))

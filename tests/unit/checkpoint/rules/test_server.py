@@ -1,4 +1,4 @@
-"""Who may start a server that a job's stages share, and when it ends (semantics V1)."""
+"""Right to start a server that a job's stages share, and the end of that server (semantics V1)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Who gets which state when a stage is restored, at which parallelism it may be, and what counts as state (R3, R4)."""
+"""Assignment of state to restored subtasks, allowed parallelisms, and what counts as state (R3, R4)."""
 
 import pytest
 from hypothesis import given

@@ -82,7 +82,7 @@ def test_a_deletion_that_lands_late_does_no_harm_to_one_made_anew(world: World, 
         _dispose(world, entry)
         made.append(take(world))
 
-    # Its deletion is on its way while somebody else finishes, and the same request is made once more.
+    # The deletion is on its way while somebody else finishes, and the same request is made once more.
     _dispose(world, entry, InterleavingStore(world.store, "delete", at, meanwhile))
     assert made[0].folder != entry.folder
     assert_whole(world, made[0])
@@ -91,7 +91,7 @@ def test_a_deletion_that_lands_late_does_no_harm_to_one_made_anew(world: World, 
 
 def test_opening_a_savepoint_while_another_is_forgotten(world: World) -> None:  # semantics P1, P3
     entry, _ = _two(world)
-    # What names the folder changes between the claim of the folder and the swap that opens the savepoint.
+    # The names in use change between the claim of the folder and the swap that opens the savepoint.
     made = take(world, asked("nightly"), InterleavingStore(world.store, "replace", 0, lambda: _dispose(world, entry)))
     assert_whole(world, made)
     assert {key.split("/")[2] for key in world.memory.all_keys("elsewhere/")} == {
@@ -107,7 +107,7 @@ def test_the_folder_of_a_forgotten_failed_savepoint_is_not_reused(world: World) 
         _dispose(world, failed)
         assert_whole(world, take(world))
 
-    # Who is about to empty its folder is late.
+    # The process that is about to empty the folder is late.
     take(world, store=InterleavingStore(world.store, "delete", 0, meanwhile))
     assert_whole(world, world.coordinator().head().savepoints[0])
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_deleted_is_said(world: World) -> None:  # semantics W7
     assert standing(world, entry) == []
 
 
-# How many a series keeps.
+# Number of savepoints that a series keeps.
 
 DAY_MS = 24 * 3_600_000
 
@@ -339,7 +339,7 @@ def test_a_history_deletes_nothing_that_only_the_record_names(  # semantics P3, 
 
 
 def test_a_savepoint_under_way_is_not_emptied_as_failed(world: World) -> None:  # semantics P3
-    """Its folder is that of another request: the record of a job leads there all the same."""
+    """The folder is another request's: the record of a job leads there all the same."""
     world.run_epoch("e1")
     entry = _failed(world)
     request = folder(world, entry).get("_request").data.replace(b"by hand", b"another")
@@ -359,7 +359,7 @@ def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semant
     assert world.coordinator().head().savepoints == (first, second)
 
 
-# What a savepoint that is gone means for the job, and what works while that does not run.
+# Savepoints that are gone: their meaning for the job, and what works while the job does not run.
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["the job that it was taken of", "a job started from it"])

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.large
 
 
 def _held(world: World) -> Iterator[tuple[Any, ...]]:
-    """What the newest checkpoint holds, without where it lies."""
+    """Contents of the newest checkpoint, without their places."""
     entry = known(world.coordinator().head().latest_completed())
     for line in metadata_file.read(world.files, entry.metadata):
         if isinstance(line, StageLine):

@@ -238,7 +238,7 @@ def test_whoever_empties_one_that_failed_leaves_the_next_alone(world: World) -> 
     def meanwhile() -> None:
         assert_whole(world, take(world, asked(renew=True)))
 
-    # Who asks the second time has seen that it failed, and is about to empty its folder.
+    # The second request has seen that the savepoint failed, and is about to empty its folder.
     store = InterleavingStore(world.store, "delete", 0, meanwhile)
     assert take(world, store=store).id == failed.id
     (entry,) = world.coordinator().head().savepoints
@@ -485,7 +485,7 @@ def test_one_under_way_stays_and_keeps_its_source(world: World) -> None:  # sema
         check_invariants(head, replace(head, savepoints=(replace(entry, source=None),)))
 
 
-# What is refused, each with its text.
+# Refusals, each with its text.
 
 
 def test_a_target_in_the_job_is_refused(world: World) -> None:  # semantics P1

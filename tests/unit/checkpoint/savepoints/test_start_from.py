@@ -258,7 +258,7 @@ def test_another_job_may_have_the_same_runs_under_the_same_ids(old: World) -> No
 
 
 def test_whoever_is_replaced_while_he_copies_is_told(old: World) -> None:  # semantics R6
-    """The other one has not come to its end either: its copies are kept, and the first one's are not."""
+    """The replacement has not ended either: its copies are kept, and those of the replaced start are not."""
     first, second, new = saved(old), saved(old, request="another"), World()
 
     def begin_another() -> None:
@@ -417,7 +417,7 @@ def test_what_has_been_copied_and_is_gone_may_be_named_again(old: World, claim: 
 
 
 def test_a_part_of_what_has_been_copied_is_no_savepoint(old: World) -> None:  # semantics C5
-    """Another one that is being copied to where the first one was."""
+    """Another savepoint is being copied to the place of the first."""
     new, folder = World(), saved(old)
     new.coordinator().start_from(folder)
     assert folder.delete([METADATA]) == []
@@ -444,7 +444,7 @@ def test_what_comes_after_its_restore_is_not_allowed_by_it(old: World) -> None: 
 
 
 def test_whoever_copied_beside_one_who_did_not_allow_it_allows_it(old: World) -> None:  # semantics R3
-    """Both copy under the same names; the other one's swap is the one that lands."""
+    """Both starts copy under the same names; the other one's swap lands."""
     new, folder = World(stages=RENAMED), saved(old)
     beside = InterleavingStore(new.store, "create", 2, lambda: new.coordinator().start_from(folder))
     found = new.coordinator(beside).start_from(folder, ImportOptions(allow_non_restored_state=True))
@@ -750,7 +750,7 @@ def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_savepoints_end_starts_the_pause_of_a_started_job() -> None:
-    """semantics T4, T3: what was made from a savepoint took nobody's time, and the savepoint since has."""
+    """semantics T4, T3: the imported checkpoint took nobody's time, and the savepoint since has."""
     world = World(config=replace(CONFIG, min_pause=timedelta(minutes=1)))
     world.run_epoch("a")
     folder = saved(world)

@@ -1,4 +1,4 @@
-"""Which files a pattern takes, which patterns are refused, and how Spark is given a name that looks like a pattern."""
+"""Files that a pattern matches, patterns that are refused, and the escape of names that look like patterns."""
 
 import pytest
 

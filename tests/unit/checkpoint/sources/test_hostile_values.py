@@ -1,4 +1,4 @@
-"""What a source has stored and another has written over: the source is not blamed, and what is there is shown (W5)."""
+"""Stored values of a source that another writer has replaced: the error shows them, and blames no source (W5)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -250,7 +250,7 @@ def test_a_damaged_checkpoint_s_window_is_replayed_and_not_forgotten(job: Daily)
 
 
 def test_of_two_runs_of_one_day_at_once_one_reads_it(job: Daily) -> None:  # semantics T8, C2
-    """The one that is overtaken cannot be opened again: its day is in the state it would start from."""
+    """The overtaken run cannot be opened again: its day is in the state that it would start from."""
     job.config = replace(job.config, max_concurrent_checkpoints=2)
     job.days |= {"d4": (4, 5), "by_hand": (4, 5)}
     job.trigger("d4")
@@ -299,7 +299,7 @@ def test_a_source_takes_over_what_plain_intervals_have_read(job: Daily) -> None:
 
 
 def test_what_a_checkpoint_of_an_older_version_had_read_is_not_guessed() -> None:  # semantics T8, C5
-    """It says what its own epoch read, and nothing of those before."""
+    """Such a checkpoint says what its own epoch read, and nothing of those before."""
     job = Daily()
     job.days = {f"d{number}": (number, number + 1) for number in range(1, 8)}
     job.run_epoch("d3")

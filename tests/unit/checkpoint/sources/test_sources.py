@@ -210,7 +210,7 @@ def test_a_source_that_moves_while_an_epoch_waits_for_its_retry_is_refused(folde
     ],
 )
 def test_a_folder_that_is_spelt_otherwise_is_the_same(folder: Folder, first: str, then: str) -> None:  # semantics T8
-    """The next epoch goes on, and one that was fixed before the change is tried again as it was."""
+    """The next epoch goes on; an epoch fixed before the change is tried again as it was."""
 
     def trigger(epoch: str, uri: str) -> Any:
         facts = RunFacts(epoch, open_store=lambda _uri, _: open_store(f"file://{folder.root}"))
@@ -304,7 +304,7 @@ def test_a_run_of_which_another_has_read_all_is_skipped(
 def test_of_two_runs_that_fix_the_same_part_at_once_the_later_is_skipped(
     world: World, completes: bool
 ) -> None:  # semantics T8, T9
-    """Both have stored it before either swap. What is read once is in the state once."""
+    """Both runs have stored the part before either swap. What is read once is in the state once."""
 
     def ask(epoch: str, store: ObjectStore | None = None) -> Any:
         source = Offsets(lambda position, _run: (position or 0, (position or 0) + 1))
@@ -333,7 +333,7 @@ def test_of_two_runs_that_fix_the_same_part_at_once_the_later_is_skipped(
 
 
 def test_of_two_sources_one_with_something_left_fails_the_run(world: World) -> None:  # semantics T8
-    """It would be lost where the run was skipped."""
+    """A skipped run would lose the rest of that source."""
     world.run_epoch("0")
     both = (DataInterval(), Offsets(lambda position, _run: (1, 1)))
     request = replace(world.request("1"), slice=Slice(), sources=both, run=run(0, 1))
@@ -348,7 +348,7 @@ def test_of_two_sources_one_with_something_left_fails_the_run(world: World) -> N
 
 
 def test_a_rewound_run_is_not_skipped_because_the_position_is_another(world: World) -> None:  # semantics T8, R5
-    """Those before it have to run again first, and its author is to see that."""
+    """The runs before it have to run again first; seeing to that is its author's part."""
     world.count()
     world.config = replace(world.config, retained=4)
     world.run_epoch("1", "2", "3")
@@ -369,7 +369,7 @@ def test_a_source_that_is_taken_out_is_refused_with_its_name(folder: Folder) -> 
 
 
 def test_a_source_that_is_renamed_is_refused_with_both_names(folder: Folder) -> None:  # semantics R3, T8
-    """It would begin at the beginning, and fold in twice what the old one has read."""
+    """A renamed source would begin at the beginning, and fold in twice what the old one has read."""
     folder.put("a")
     folder.run("1")
     folder.source = FileSource(f"file://{folder.root}", name="landing")
@@ -485,7 +485,7 @@ def test_a_file_that_goes_while_it_is_listed_comes_under_its_new_name(folder: Fo
 
 
 def test_that_nothing_lies_in_a_folder_is_said(folder: Folder) -> None:  # semantics T11
-    """It may be misspelt, on S3; or no disk is mounted there."""
+    """The folder may be misspelt, on S3; or no disk is mounted there."""
     folder.put("a")
     (folder.root / "a").unlink()
     for there, said in ((None, True), ("_SUCCESS", False), ("a", False)):
@@ -552,7 +552,7 @@ def test_an_unreadable_name_is_refused_unless_the_pattern_excludes_it(name: str)
 
 
 def test_a_day_on_which_the_pattern_leaves_out_all_files_is_said() -> None:
-    """On a day that reads something it is not; the name may be one that a log cannot print."""
+    """A day that reads something says nothing of it; the name may be one that a log cannot print."""
     store = Odd("a.json", "\udce9.json", "_SUCCESS", "in/")
     answer = expect(Reading, read_of(FileSource("s3://bucket", "*.csv"), store))
     assert answer.part["left_out"] == 2
@@ -728,7 +728,7 @@ class Stored:
 
 @pytest.fixture
 def stored(world: World) -> Stored:
-    """At the position that the stored input begins at."""
+    """Stored input, and the job at the position at which it begins."""
     value = "x" * (MAX_VALUE_BYTES - 10)
     source = Offsets(lambda *_: (1, value))
     world.coordinator().trigger(replace(world.request("0"), slice=Slice(), sources=(source,), run=RunFacts("0")))
@@ -737,7 +737,7 @@ def stored(world: World) -> Stored:
 
 
 def test_a_stored_input_that_fits_into_no_attempt_is_asked_for_again(stored: Stored) -> None:  # semantics T8
-    """Nothing of it was read. What the refusal says cures it."""
+    """No part of it was read. The refusal's text cures it."""
     for times in (1, 2):
         with raises_code("source", match=r"by source: offsets \d+\. Have offsets give less in one run"):
             stored.ask()
@@ -769,7 +769,7 @@ def test_what_another_trigger_has_fixed_in_its_place_counts(stored: Stored) -> N
 
 
 def test_an_input_that_an_attempt_has_read_stays(stored: Stored) -> None:  # semantics T8
-    """Its stages may have acknowledged what they made of it. The error names what is largest."""
+    """Stages may have acknowledged what they made of the input. The error names what is largest."""
     fixed = replace(stored.fixed, sources={"offsets": {**stored.fixed.sources["offsets"], "read": 1, "to": 1}})  # type: ignore[index]
     stored.world.store.delete([stored.world.files.full(layout.epoch_slice("1"))])
     stored.world.files.create(layout.epoch_slice("1"), EpochDocument(JOB, "1", fixed))

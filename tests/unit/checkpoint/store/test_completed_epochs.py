@@ -1,4 +1,4 @@
-"""Which epochs completed long ago: few objects, few requests, and none that is missed goes unseen (semantics T9)."""
+"""Epochs that completed long ago: few objects, few requests, and a missing object is noticed (semantics T9)."""
 
 import json
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def test_a_look_up_is_a_read_of_each_of_a_few_kilobytes(long: Long) -> None:
 
 
 def test_a_list_is_written_for_each_hundred_epochs() -> None:
-    """And the recent one alone, up to ten thousand."""
+    """Each list joins the recent segment, which alone is written anew, up to ten thousand epochs."""
     job = Long()
     job.complete(range(2_020), step=1)
     assert job.store.requests["create"] == 22, "ninety-one at a time: ten stay, for the cleaner to see"
@@ -173,7 +173,7 @@ def test_with_windows_the_state_says_what_was_read(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_swap_waits_for_no_list(short: World) -> None:  # semantics C1
-    """What runs already completes although the list cannot be joined with what is lost."""
+    """A running epoch completes although the list cannot be joined with the segment that is lost."""
     for number in range(5, 8):
         short.trigger(run_id(number))
         if number == 5:

@@ -1,4 +1,4 @@
-"""What the head says of who had acknowledged in a checkpoint that failed, and of who did so too late (semantics O1)."""
+"""Acknowledgements of a failed checkpoint, and those that came too late, as the head counts them (semantics O1)."""
 
 import logging
 from collections.abc import Callable
@@ -126,7 +126,7 @@ def test_so_many_are_remembered_and_no_more() -> None:
 
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_what_came_late_is_deleted_on_arrival(world: World, cleaned: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """semantics A2: also where a cleaner has taken the handover that said whose it is."""
+    """semantics A2: a cleaner may have taken the handover that said whose it is."""
     ack, _ = late(world)
     world.run_epoch("e2")
     if cleaned:

@@ -152,7 +152,7 @@ def test_beyond_the_write_log_the_decision_recognises_its_own_outcome(world: Wor
 
 
 def test_a_client_that_sends_twice_does_not_lose_to_itself(world: World) -> None:  # semantics W2
-    """Its first try lands, the answer is lost, and the second is told 412."""
+    """The first try lands, its answer is lost, and the second is told 412."""
 
     class SendsTwice(WrappedStore):
         def create(self, key: str, data: bytes) -> WriteResult:
@@ -248,7 +248,7 @@ def test_what_fails_on_an_outdated_head_is_tried_on_the_newer_one(world: World) 
 
 def _fail_and_clean(world: World) -> None:
     world.coordinator().fail("a", "clean", "try-1", "boom")
-    # What the failover replaced is kept for people, until enough others have failed.
+    # Objects that the failover replaced are kept for people, until enough others have failed.
     world.coordinator().clean()
     world.memory.delete([key for key in world.memory.all_keys() if "/chk-0000000001/" in key])
 
@@ -409,7 +409,7 @@ def test_what_may_not_be_deleted_is_reported_and_fails_nothing(world: World) -> 
 def test_a_stalled_writer_that_makes_a_cleaned_name_again_has_no_effect(
     world: World, epochs: str
 ) -> None:  # semantics W4
-    """It slept from before its marker until everything it knew was cleaned; then its create wins, and means nothing."""
+    """The writer slept before its marker until all it knew was cleaned; then its create wins, and means nothing."""
     world.trigger("a")
     stalled = world.write(world.submit("a", "clean").handover)
     world.run_epoch(*epochs)
@@ -477,7 +477,7 @@ def test_a_storage_is_probed_once_by_sixteen_writers_started_together(world: Wor
 
 
 def test_two_airflows_that_share_a_job_do_not_end_each_others_checkpoints(world: World) -> None:  # semantics W8
-    """The same DAG, schedule and run ids in production and in staging, by one storage root."""
+    """Production and staging have the same DAG, schedule, run ids and storage root."""
     production, staging = (Owner("flights", "e1", f"https://{each}.example.com") for each in ("airflow", "staging"))
     world.coordinator().trigger(world.request("e1", production))
     with raises_code("job_owned"):

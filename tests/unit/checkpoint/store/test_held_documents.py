@@ -141,7 +141,7 @@ def test_one_that_was_set_aside_by_who_died_then_does_no_harm(world: World, outc
 
 
 def test_one_attempt_ends_and_the_next_begins_in_one_swap(world: World) -> None:  # semantics D2, F2
-    """The next process ends it by the same swap, so nobody has set its document aside before."""
+    """The next process ends the attempt by the same swap, so nobody has set its document aside before."""
     world.trigger("a")
     world.run_stage("a", "clean")
     world.clock.now_ms = entry_of(world, "a").expires_at_ms

@@ -1,4 +1,4 @@
-"""Which checkpoint a compaction fits, and which of several is adopted (semantics K7)."""
+"""Fit of a compaction to a checkpoint, and the choice among several (semantics K7)."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -126,7 +126,7 @@ def _is_given_up(store: MemoryStore, key: str, _data: bytes, _etag: str) -> None
 def test_a_lost_answer_is_known_only_where_the_record_tells(
     outcome: Callable[[MemoryStore, str, bytes, str], object], answer: bool | None
 ) -> None:
-    """Where it is not, nothing may be deleted: an epoch may have adopted the base, or may adopt it later."""
+    """While the answer is unknown nothing may be deleted: an epoch may have adopted the base, or may adopt it later."""
     files = JobFiles(Unanswered(MemoryStore(), outcome), "flights")
     record = compactions.begin(files, document(BASE, ONE, done=False))
     if answer is None:

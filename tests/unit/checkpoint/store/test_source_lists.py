@@ -131,7 +131,7 @@ OTHERS: dict[str, Callable[[Job], object]] = {
 }
 
 EPOCHS = 4
-"""After so many, the next list is merged with the piece before it, and the result with the one before that."""
+"""Number of epochs after which a list is merged with the piece before it, and the result with the one before that."""
 
 
 @pytest.mark.usefixtures("short")
@@ -187,7 +187,7 @@ def test_a_list_goes_when_no_one_can_ask_for_it_any_more() -> None:
 
 @pytest.mark.usefixtures("short")
 def test_a_slow_cleaner_takes_nothing_from_a_running_trigger() -> None:
-    """semantics C3: whatever the cleaner has seen when it looked, and whenever it deletes."""
+    """semantics C3: whenever the cleaner has looked, and whenever it deletes."""
     for verb in ("get", "read_range", "list", "delete"):
         job = prepared(EPOCHS)
         job.world.files.create_bytes("chk-0000000001/dead", b"")

@@ -75,7 +75,7 @@ def test_a_type_that_names_code_is_refused_however_deep_it_lies(udt: Any, ways: 
 
 @given(JSON)
 def test_odd_json_is_refused_or_plain(odd: Any) -> None:
-    """What is given to Spark holds no type that is not on the list, wherever odd JSON stands"""
+    """Spark is given no type that is not on the list, wherever odd JSON stands."""
     for schema in (odd, struct(odd), struct({"type": "array", "elementType": odd, "containsNull": True})):
         try:
             text = json.dumps(schema)

@@ -1,3 +1,3 @@
-"""What the tests of the views share."""
+"""Fixtures of the views' tests."""
 
 from tests.support.page_world import busy  # noqa: F401 - a fixture

@@ -65,7 +65,7 @@ def test_a_job_in_numbers(world: World) -> None:  # semantics O1, O2
 
 
 def test_a_failover_that_who_waits_has_settled_is_one(world: World) -> None:  # semantics O1, D1, D5
-    """It sees the decline before anybody reports the failed try, ends the attempt, and opens the next."""
+    """A waiting task sees the decline before anybody reports the failed try, ends the attempt, and opens the next."""
     world.config = replace(world.config, tolerable_failed_checkpoints=1)
     world.trigger("a")
     world.run_stage("a", "clean")
@@ -189,7 +189,7 @@ def test_the_history_is_bounded_and_the_counts_are_not(
 def test_a_full_history_drops_the_lowest_ids(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:  # semantics O1
-    """The first checkpoint stays pending while later ones fail; what has just ended is in the history all the same."""
+    """The first checkpoint stays pending while later ones fail; the newest end is in the history all the same."""
     for module in (history, head):
         monkeypatch.setattr(module, "MAX_HISTORY", held)
     world.config = replace(world.config, max_concurrent_checkpoints=2, tolerable_failed_checkpoints=100)

@@ -1,4 +1,4 @@
-"""What a swap has changed: each event once, as the head counts it."""
+"""Events of a swap: each once, as the head counts it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -51,7 +51,7 @@ def test_a_swap_that_ends_nothing_says_nothing(world: Watched) -> None:
 
 
 def test_a_failed_stage_is_a_failover_once(world: Watched) -> None:  # semantics F2, D1
-    """Where the task that waits has seen the decline first, the attempt ends in one swap and the next begins later."""
+    """A waiting task that sees the decline first ends the attempt in one swap; the next begins later."""
     world.trigger("a")
     handover = world.submit("a", "clean", "try").handover
     world.decline(handover, "boom")

@@ -1,4 +1,4 @@
-"""What an epoch has read and written, for OpenLineage: named by what is stored, and no more of it is read than that."""
+"""Inputs and outputs of an epoch for OpenLineage: named by what is stored, and read no further than for that."""
 
 from typing import Any
 

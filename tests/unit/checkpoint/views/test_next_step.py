@@ -1,4 +1,4 @@
-"""What a person does next about a checkpoint names the exact command (semantics O1)."""
+"""Next step that a person takes about a checkpoint: the exact command (semantics O1)."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and which of its files are damaged, from the store alone (semantics O2, R1)."""
+"""States of a checkpoint and its damaged files, from the store alone (semantics O2, R1)."""
 
 import json
 from dataclasses import replace

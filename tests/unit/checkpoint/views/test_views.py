@@ -1,4 +1,4 @@
-"""What the command shows: every kind of checkpoint, from the store alone (semantics O1, O2)."""
+"""Views of the command: every kind of checkpoint, from the store alone (semantics O1, O2)."""
 
 import json
 from collections.abc import Callable
@@ -157,7 +157,7 @@ def test_what_a_stage_handed_on_is_counted_though_its_files_are_gone(world: Worl
 
 
 def test_what_failed_is_shown_whole_after_its_run_has_completed(world: World) -> None:  # semantics O3
-    """Whatever the DAG file says by then: its stages, who acknowledged and how long that took, who had begun."""
+    """The view keeps stages, acknowledgements, their times, and who had begun, whatever the DAG file says by then."""
     world.trigger(EPOCH)
     world.run_stage(EPOCH, "clean")
     routes = world.submit(EPOCH, "routes").handover

@@ -1,4 +1,4 @@
-"""What Airflow is told about a failed try: by a restart strategy, by what no retry cures, by a lost server (F4, V4)."""
+"""Retry decision for a failed try: by a restart strategy, an error that no retry cures, a lost server (F4, V4)."""
 
 import ast
 import importlib
@@ -218,7 +218,7 @@ def test_a_try_that_put_itself_off_is_known() -> None:  # semantics F4
 
 
 def test_a_try_that_a_person_asked_for_before_the_end_fails_too(job: Job) -> None:  # semantics F4
-    """It was sent to wait for its upstreams, and while it waited another stage used up the restarts."""
+    """The try was sent to wait for its upstreams, and while it waited another stage used up the restarts."""
     strict(job, NoRestart())
     fail(job)
     waited = context(Ti(run_id=RUN, try_number=3, max_tries=5), task_reschedule_count=1)

@@ -1,4 +1,4 @@
-"""What a region failover clears through Airflow's API: by the callback, by the next try, once, or by hand."""
+"""Clears of a region failover through Airflow's API: by the callback, by the next try, once, or by hand."""
 
 import json
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ def test_the_callback_clears_the_rest_of_the_region(pipeline: Pipeline, api: Api
 
 
 def test_the_run_and_the_task_that_failed_have_a_note(pipeline: Pipeline, api: ApiStandIn) -> None:
-    """Once: a second report of the same failure writes nothing, and what a person has written stays."""
+    """A second report of the same failure writes no second note, and what a person has written stays."""
     pipeline.airflow.notes[""] = "Ana: watch this one"
     for _ in range(2):
         pipeline.fail("b", exception=ValueError("bad\nrow"))
@@ -107,7 +107,7 @@ def test_who_comes_second_finishes_what_the_first_died_over(pipeline: Pipeline, 
 
 
 def test_a_clear_by_a_person_stands(pipeline: Pipeline, api: ApiStandIn) -> None:
-    """Between failure and callback somebody has cleared a; it is not stopped in what it does now."""
+    """Between failure and callback somebody has cleared a; the new try of a is not stopped."""
     pipeline.airflow.ids["a_task"], pipeline.airflow.states["a_task"] = "another try", "running"
     pipeline.fail("b")
     assert pipeline.airflow.cleared == []
@@ -144,7 +144,7 @@ def test_a_region_of_one_stage_clears_nothing(
 
 @pytest.mark.parametrize("why", ["undefined", "refused", "overloaded", "by choice"])
 def test_a_callback_that_cannot_clear_says_what_to_clear(job: Job, connections: Define, why: str, said: Said) -> None:
-    """It has recorded the failure all the same, and raises nothing."""
+    """The callback records the failure all the same, and raises nothing."""
     pipeline = Pipeline(job, **({"airflow_api_conn_id": None} if why == "by choice" else {}))
     pipeline.airflow.refuses = {"refused": 401, "overloaded": 400}.get(why)
     with ApiStandIn(pipeline.airflow) as api:
@@ -183,7 +183,7 @@ def test_the_next_try_goes_on_where_the_region_has_run(pipeline: Pipeline, api: 
 
 @pytest.mark.parametrize("why", ["undefined", "refused", "by choice", "invalid"])
 def test_a_try_that_nobody_can_help_fails_at_once(job: Job, connections: Define, why: str) -> None:
-    """No retry would change it; a person clears, and the text says what."""
+    """No retry would change the failure; a person clears, and the text says what."""
     pipeline = Pipeline(job, **({"airflow_api_conn_id": None} if why == "by choice" else {}))
     pipeline.airflow.refuses = 403
     with ApiStandIn(pipeline.airflow) as api:
@@ -212,7 +212,7 @@ def test_an_upstream_that_will_not_come_back_is_not_waited_for(pipeline: Pipelin
 
 
 def test_an_upstream_that_acknowledges_before_the_clear(pipeline: Pipeline, api: ApiStandIn) -> None:
-    """It ran again while this try was starting: its task has ended by the time it is looked at."""
+    """The upstream ran again while this try was starting: its task has ended by the time of the look."""
     pipeline.fail("b")
     pipeline.tries["a"] = Ti(run_id=RUN, task_id="a_task", try_number=2)
 
@@ -232,7 +232,7 @@ def test_an_upstream_that_acknowledges_before_the_clear(pipeline: Pipeline, api:
 
 @pytest.mark.parametrize("conn_id", ["cairn_airflow_api", None])
 def test_an_upstream_that_the_dag_file_has_no_more(job: Job, connections: Define, conn_id: str | None) -> None:
-    """Its next try says so at once, and names tasks only that the DAG has (F1)."""
+    """The next try says so at once, and names only tasks that the DAG has (F1)."""
     pipeline = Pipeline(job, airflow_api_conn_id=conn_id)
     pipeline.tasks["a"].uid = "renamed"
     with airflow_api(pipeline.airflow, connections) as api, pytest.raises(AirflowFailException) as caught:
@@ -259,7 +259,7 @@ def test_a_callback_names_no_stage_that_the_dag_file_has_no_more(pipeline: Pipel
 def test_a_stage_whose_handover_is_lost_is_cleared(
     pipeline: Pipeline, api: ApiStandIn, said: Said, content: bytes | None
 ) -> None:  # semantics F5
-    """Which try held it is not known; that its task has ended well without the new execution is."""
+    """The try that held it is unknown; that its task has ended well without the new execution is known."""
     (handover,) = (pipeline.job.folder / "flights").glob("chk-*/handover/a/*.json")
     handover.unlink() if content is None else handover.write_bytes(content)
     pipeline.fail("b")
@@ -270,7 +270,7 @@ def test_a_stage_whose_handover_is_lost_is_cleared(
 
 
 def test_the_stages_of_the_job(pipeline: Pipeline, tmp_path: Path) -> None:
-    """Those of the same job, whatever is rendered already in the task that runs."""
+    """Stages of the same job, whatever is rendered already in the task that runs."""
     pipeline.tasks["b"].job = pipeline.tasks["c"].job = pipeline.tasks["a"].job = "{{ dag.dag_id }}"
     where = where_of(pipeline.tasks["b"], "flights", "r1")
     assert {uid: str(task) for uid, task in where.tasks.items()} == {"a": "a_task", "b": "b_task", "c": "c_task"}
@@ -289,14 +289,14 @@ def test_the_try_that_found_nothing_to_submit_is_the_one_that_is_cleared(
 
 
 def test_a_succeeded_task_without_work_in_the_attempt_is_cleared(pipeline: Pipeline, api: ApiStandIn) -> None:
-    """semantics F5: it ended before it could write its name down, or a person has marked it as a success."""
+    """semantics F5: the try ended before it could write its name down, or a person has marked it as a success."""
     pipeline.airflow.ids["a_task"] = "a try that nobody knows"
     pipeline.fail("b")
     assert pipeline.airflow.tasks == [["a_task"]]
 
 
 def test_a_later_try_that_runs_is_left_alone_and_looked_at_again(pipeline: Pipeline, api: ApiStandIn) -> None:
-    """It has begun before the failover, or after: what it does is seen when it has ended."""
+    """The later try has begun before the failover, or after: its work shows when it has ended."""
     pipeline.airflow.ids["a_task"], pipeline.airflow.states["a_task"] = "a later try", "running"
     pipeline.fail("b")
     assert pipeline.airflow.cleared == []
@@ -357,7 +357,7 @@ def test_what_airflow_starts_by_itself_needs_no_connection(job: Job, said: Said)
 def test_a_failed_stage_is_cleared_only_if_a_person_marked_it(
     pipeline: Pipeline, api: ApiStandIn, state: str, cleared: list[list[str]]
 ) -> None:
-    """semantics F5: its task was marked a success while it ran, and that ended its driver; Airflow tries it no more."""
+    """semantics F5: the mark as a success came while the task ran, and ended its driver; Airflow tries it no more."""
     pipeline.fail("b")
     pipeline.airflow.cleared.clear()
     marked = pipeline.job.begin(RUN, "a", "marked")
@@ -370,7 +370,7 @@ def test_a_failed_stage_is_cleared_only_if_a_person_marked_it(
 
 
 def test_an_upstream_whose_acknowledgement_is_gone_is_cleared(pipeline: Pipeline, api: ApiStandIn, job: Job) -> None:
-    """semantics F5: it has begun in this attempt, so no failover names it, and its task has ended well."""
+    """semantics F5: the stage has begun in this attempt, so no failover names it, and its task has ended well."""
     pipeline.fail("b")
     pipeline.airflow.cleared.clear()
     pipeline.job.begin(RUN, "a", "ended well")

@@ -1,4 +1,4 @@
-"""Which stages' tasks do the work of the task that triggers: those that a group begins with."""
+"""First stages of a group: their tasks do the work of the task that triggers."""
 
 from typing import Any
 
@@ -108,7 +108,7 @@ def test_an_instance_of_a_mapped_stage_knows_what_it_may_do(dag_file: DagFile) -
     ],
 )
 def test_in_other_shapes_the_task_that_triggers_runs(dag_file: DagFile, inside: str, outside: str, config: str) -> None:
-    """What is drawn after the block counts, too: `before` may be skipped, and the stage with it."""
+    """Tasks drawn after the block count, too: `before` may be skipped, and the stage with it."""
     dag, trigger = parsed(dag_file, inside, outside, config)
     assert first_stages_of(trigger) == ()
     assert not trigger.inherits_from_empty_operator

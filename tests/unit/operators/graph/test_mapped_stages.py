@@ -149,7 +149,7 @@ def triggered(dag: DAG, job: Job) -> None:
 
 
 def test_one_instance_fails_over_alone(dag_file: DagFile, job: Job, said: Said) -> None:  # semantics F1, F5
-    """Its process was killed: the dag processor calls back, with the task as it was parsed."""
+    """The instance's process was killed: the dag processor calls back, with the task as it was parsed."""
     dag = dag_file.dag(MAPPED.format(storage=job.storage))
     triggered(dag, job)
     tries = {uid: Ti(run_id=RUN) for uid in ("a", "b-0", "b-1", "b-2")}

@@ -177,7 +177,7 @@ def python() -> None: ...
 
 
 class LivyOperator(BaseOperator):
-    """As that provider's: its name does not say that it runs Spark."""
+    """Operator named as that provider's: the name does not say that it runs Spark."""
 
 
 def in_a_group(make: Callable[[], object]) -> None:

@@ -71,7 +71,7 @@ def test_a_failing_listener_fails_the_sensor_and_is_told_again(job: Job) -> None
 
 @pytest.mark.parametrize("failures", [0, 1])
 def test_the_next_trigger_tells_what_a_dead_sensor_did_not(job: Job, failures: int, said: Said) -> None:
-    """semantics C4: and a listener that fails does not hold it up."""
+    """semantics C4: a listener that fails does not hold the trigger up."""
     listener = acknowledged(job, failures)
     job.coordinator.complete(1)  # and the process was killed here
     assert trigger(job, "r2", listener)["checkpoint"] == 2

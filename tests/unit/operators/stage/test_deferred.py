@@ -137,7 +137,7 @@ def test_the_triggerer_waits(job: Job, service: ServiceStandIn, monkeypatch: pyt
 
 @pytest.mark.parametrize("service", list(STAND_INS), indirect=True)  # Dataproc is asked about each
 def test_many_drivers_are_few_questions(job: Job, service: ServiceStandIn) -> None:
-    """One that is missing in a list is asked about alone: it has ended, or is not known."""
+    """A driver that is missing in a list is asked about alone: it has ended, or is not known."""
     service.act = lambda _conf, _looks: RUNNING
     stages = ("routes", "clean", "totals")
     job.trigger(RUN, *stages)
@@ -323,7 +323,7 @@ def test_a_driver_that_has_ended_keeps_its_record(
 
 @on_livy
 def test_a_driver_that_no_retry_waits_for_is_ended_too(job: Job, service: ServiceStandIn) -> None:
-    """With `durable=False`, after a try that was lost or cleared."""
+    """`durable=False` ends it, after a try that was lost or cleared."""
     service.act = lambda _conf, _looks: RUNNING
     deferred(job, service, durable=False)
     waits = deferred(job, service, a_try(2), durable=False)
@@ -501,7 +501,7 @@ def test_drivers_that_cannot_be_listed_are_asked_about_alone(
 
 @on_livy
 def test_a_trigger_that_fails_decides_nothing(job: Job, service: ServiceStandIn) -> None:
-    """semantics F2: it has not seen how the driver ended, and the next try takes that over."""
+    """semantics F2: the trigger has not seen how the driver ended, and the next try takes that over."""
     ti = a_try()
     job.trigger(RUN)
     service.act = lambda _conf, _looks: RUNNING
@@ -539,7 +539,7 @@ def test_of_a_template_the_triggerer_gets_where_the_cluster_is(job: Job) -> None
 
 
 def test_a_wait_looks_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 5 s to 60 s; a change of the driver's state begins anew."""
+    """The looks go from 5 s to 60 s apart; a change of the driver's state begins anew."""
     monkeypatch.undo()
     pauses = [pause_after(quiet, driver_trigger.LOOK_S, driver_trigger.LONGEST_PAUSE_S) for quiet in (0, 100, 1000)]
     assert pauses == [5.0, 10.0, 60.0]

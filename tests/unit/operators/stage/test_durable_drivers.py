@@ -53,14 +53,14 @@ class Killed(BaseException):
 
 
 class DiesWatching(SparkEpochOperator):
-    """Its worker is killed while the driver runs on."""
+    """Operator whose worker is killed while the driver runs on."""
 
     def poll_until_complete(self, external_id: Any, context: Any) -> None:
         raise Killed
 
 
 class TaskState(dict[str, Any]):
-    """What Airflow keeps of a task through tries and clears."""
+    """Task state that Airflow keeps through tries and clears."""
 
     def set(self, key: str, value: Any) -> None:
         self[key] = value
@@ -122,7 +122,7 @@ def cluster(
 
 
 def acknowledge(job: Job, conf: dict[str, str]) -> str:
-    """What a driver does that comes to its end."""
+    """Driver that acknowledges and ends."""
     job.acknowledge(job.coordinator.files.read(Handover, conf["spark.cairn.handover"])[0])
     return "DONE"
 
@@ -176,7 +176,7 @@ def test_the_doctor_asks_the_cluster_as_the_stage_starts(job: Job, cluster: Jobs
 
 @pytest.mark.parametrize("state_now", ["FAILED", "KILLED", None])
 def test_a_driver_that_is_gone_is_a_failover(job: Job, cluster: JobsCluster, state_now: str | None) -> None:
-    """semantics F2: it failed, somebody killed it, or the cluster knows nothing of it any more."""
+    """semantics F2: the driver failed, somebody killed it, or the cluster knows nothing of it any more."""
     cluster.outlived()
     (driver,) = cluster.states
     if state_now is None:
@@ -192,7 +192,7 @@ def test_a_driver_that_is_gone_is_a_failover(job: Job, cluster: JobsCluster, sta
 
 
 def wrote(job: Job, conf: dict[str, str]) -> str:
-    """What a program does that knows nothing of Cairn and comes to its end."""
+    """Program that knows nothing of Cairn, writes and ends."""
     handover = job.coordinator.files.read(Handover, conf["spark.cairn.handover"])[0]
     write_to(job.coordinator.files.spark_url(output_folder(handover, "exchange.main")), [{"key": "BER", "n": 1}])
     return "DONE"
@@ -328,7 +328,7 @@ ONLY_KUBERNETES = pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
     ("noted", "cut"), [("its driver", True), ("that of an execution before", True), ("", True), ("", False)]
 )
 def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: JobsCluster, noted: str, cut: bool) -> None:
-    """Between the pod and its ConfigMap; a driver that was noted had its submission's end seen, and waits for room."""
+    """The submission died between pod and ConfigMap. A noted driver waits for room: its submission's end was seen."""
 
     class Forgets(TaskState):
         def set(self, key: str, value: Any) -> None:
@@ -411,7 +411,7 @@ def test_an_image_that_does_not_come(
 def test_a_pod_whose_name_was_not_printed_and_that_cannot_be_deleted(
     job: Job, cluster: JobsCluster, said: Said
 ) -> None:
-    """It is found by its label, its log is the driver's container's, and its end is as good as it was."""
+    """The pod is found by its label, its log is that of the driver's container, and its end counts."""
     job.trigger(RUN)
     cluster.sidecar, cluster.refuses_delete = "sidecar", True
     cluster.finish_at_once()
@@ -575,7 +575,7 @@ def test_a_driver_that_is_slow_to_die_is_of_its_own_attempt_alone(job: Job, clus
 
 @pytest.mark.parametrize("mode", ["standalone"], indirect=True)
 def test_a_given_up_worker_does_not_end_an_adopted_driver(job: Job, cluster: JobsCluster) -> None:  # semantics F5
-    """It was cut off and not dead: its next heartbeat is refused, and Airflow ends it with on_kill."""
+    """The worker was cut off and not dead: its next heartbeat is refused, and Airflow ends it with on_kill."""
     job.trigger(RUN)
     first = cluster.stage(DiesWatching)
     with pytest.raises(Killed):

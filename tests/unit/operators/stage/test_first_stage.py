@@ -123,7 +123,7 @@ def test_an_epoch_needs_no_task_before_its_first_stage(make: Make, job: Job) -> 
 
 
 def test_what_was_triggered_before_is_not_triggered_again(make: Make, job: Job) -> None:
-    """semantics T9: its process has died after the trigger, or Airflow has run the task that triggers."""
+    """semantics T9: the process has died after the trigger, or Airflow has run the task that triggers."""
     flights = make()
     job.trigger("r1", *STAGES)
     assert flights.run("a")["checkpoint"] == 1
@@ -131,7 +131,7 @@ def test_what_was_triggered_before_is_not_triggered_again(make: Make, job: Job) 
 
 
 def test_only_the_first_stage_triggers(make: Make, job: Job) -> None:  # semantics T9
-    """Another one has it do so, and where it may clear no task it says in one try which one to clear."""
+    """A later stage has the first one trigger; where it may clear no task, one try says which one to clear."""
     with pytest.raises(AirflowFailException, match=r"choose Clear Task Instance at epoch\.a, with Downstream"):
         make(airflow_api_conn_id=None).run("b")
     assert job.coordinator.head().next_id == 1
@@ -201,7 +201,7 @@ def test_what_a_retry_may_cure_uses_up_no_try_of_the_stage(
 
 
 def test_a_rewound_epoch_starts_anew_where_a_person_asks(make: Make, job: Job) -> None:
-    """semantics R5: not in Airflow's own retry, which comes whatever was rewound since."""
+    """semantics R5: Airflow's own retry starts nothing anew, for it comes whatever was rewound since."""
     flights = make()
     for run in ("r0", "r1"):
         for uid in "ab":
@@ -227,7 +227,7 @@ def test_it_asks_the_hooks_that_have_not_answered(make: Make, job: Job) -> None:
 
 
 def test_it_opens_the_next_attempt_of_an_overtaken_epoch(make: Make, job: Job) -> None:
-    """semantics C2, T7, T8: only a trigger can, and the one that is due is this task itself."""
+    """semantics C2, T7, T8: only a trigger can open it, and the task that is due to trigger is this one."""
     flights = make(master_hooks=[Feed()])
     flights.run("a")
     job.coordinator.abort(1, Reason.CHECKPOINT_EXPIRED, "not complete in time")
@@ -289,7 +289,7 @@ def run(flights: Flights, uid: str, run_id: str = "r1", **more: Any) -> Any:
 
 
 def states(**given: str) -> dict[tuple[str, int], str]:
-    """What Airflow says of the tasks of stages; it knows nothing of the others, which run."""
+    """Airflow's states of the given stages' tasks; it knows nothing of the others, which run."""
     return {(f"epoch.{uid}", -1): state for uid, state in given.items()}
 
 
@@ -402,7 +402,7 @@ def test_it_waits_for_the_hooks_that_the_other_one_asks(
 
 @pytest.mark.parametrize("state", ["failed", "up_for_retry", "deferred", "queued", "success", "removed"])
 def test_it_takes_the_place_of_one_that_no_longer_runs(make: Make, job: Job, state: str) -> None:  # semantics T10
-    """Its process was killed, or what it waited for takes long; that it has failed to trigger was not said."""
+    """The holder's process was killed, or waits for long; nobody has said that it failed to trigger."""
     flights = make(apart=True)
     holds(job, "a")
     assert run(flights, "b", task_states=states(a=state))["checkpoint"] == 1
@@ -421,7 +421,7 @@ def test_it_takes_the_place_of_one_that_dies_while_it_waits(
 
 
 def test_a_failure_counts_once_and_all_come_back(make: Make, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """semantics T1, T10: and the one that triggered is the one to try again."""
+    """semantics T1, T10: the task that triggered is the one to try again."""
     flights = make(apart=True)
     tried: list[str] = []
 
@@ -467,7 +467,7 @@ def test_who_has_waited_fails_with_it_although_a_person_asked(
 
 
 def test_who_came_back_fails_with_it_although_a_person_asked(make: Make, job: Job) -> None:  # semantics T10
-    """It has waited in a process before this one."""
+    """The task has waited in a process before this one."""
     flights = make(apart=True)
     job.coordinator.trigger_right.give_back(holds(job, "a"), failed=True)
     cleared: dict[str, Any] = {"try_number": 2, "max_tries": 1, "task_states": states(a="failed")}

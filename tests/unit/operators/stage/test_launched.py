@@ -109,7 +109,7 @@ def in_turn(name: str) -> pytest.MarkDecorator:
 
 
 def acknowledge(job: Job, conf: dict[str, str]) -> str:
-    """What a driver does that comes to its end."""
+    """Driver that acknowledges and ends."""
     job.acknowledge(job.coordinator.files.read(Handover, conf["spark.cairn.handover"])[0])
     return DONE
 
@@ -198,7 +198,7 @@ def test_a_worker_is_killed(job: Job, service: ServiceStandIn, point: Callable[.
 
 
 def test_the_answer_to_a_submission_is_lost(job: Job, service: ServiceStandIn) -> None:
-    """It was accepted: nothing is decided, and the next try waits for it."""
+    """The submission was accepted: nothing is decided, and the next try waits for it."""
     service.cuts = True
     with raises_code("driver_unknown"):
         execute(job, service)
@@ -208,7 +208,7 @@ def test_the_answer_to_a_submission_is_lost(job: Job, service: ServiceStandIn) -
 
 
 def test_a_driver_fails(job: Job, service: ServiceStandIn) -> None:
-    """semantics F2: its cause is the stage's, and the next attempt has a driver of its own."""
+    """semantics F2: the driver's cause is the stage's, and the next attempt has a driver of its own."""
     service.act = lambda _conf, _looks: FAILED
     with pytest.raises(StageFailedError, match=r"the day is broken(?!\\W)"):
         execute(job, service)
@@ -234,7 +234,7 @@ def test_the_service_does_not_answer_or_has_forgotten(job: Job, service: Service
 
 
 def test_a_driver_that_the_service_has_forgotten_is_gone(job: Job, service: ServiceStandIn) -> None:
-    """While a task watches it; a retry that does not find it asks for no state."""
+    """A task that watches the driver says so; a retry that does not find it asks for no state."""
     outlived(job, service, while_it_waits)
     (driver,) = service.drivers
     service.drivers.clear()
@@ -283,7 +283,7 @@ def test_a_service_that_stops_answering_while_a_task_watches(
 
 @on_some(2)
 def test_a_driver_ends_well_while_the_retry_asks(job: Job, service: ServiceStandIn) -> None:
-    """semantics F5: it acknowledged after the try had looked for that, and before the service was asked."""
+    """semantics F5: the driver acknowledged after the try had looked for that, and before the service was asked."""
     outlived(job, service, while_it_waits)
     service.act = lambda conf, _looks: acknowledge(job, conf)
     assert stage(job, service).execute(context(a_try(2))) is None
@@ -301,7 +301,7 @@ def test_the_driver_of_an_attempt_that_is_over_is_ended(job: Job, service: Servi
         with pytest.raises(Killed):
             stage(job, service).execute(context(ti, task_state_store=kept))
     job.coordinator.fail(epoch_name(RUN), "routes", str(ti.id), "its region failed")
-    # What Airflow keeps through a clear leads to the driver of the attempt that is over.
+    # Airflow's task state outlives a clear, and leads to the driver of the attempt that is over.
     for key in ("glue_job_run_id", "livy_batch_id", "databricks_run_id"):
         kept.set(key, "1")
     assert stage(job, service).execute(context(a_try(2), task_state_store=kept))["attempt"] == 2
@@ -311,7 +311,7 @@ def test_the_driver_of_an_attempt_that_is_over_is_ended(job: Job, service: Servi
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_kill_ends_the_driver(job: Job, service: ServiceStandIn, knows: bool) -> None:
-    """Also where the task was killed before it had heard the driver's id."""
+    """The task may be killed before it has heard the driver's id."""
     job.trigger(RUN)
     task = stage(job, service)
     killed(task, while_it_waits if knows else before_the_id_is_known)
@@ -327,7 +327,7 @@ def test_a_kill_ends_the_driver(job: Job, service: ServiceStandIn, knows: bool) 
 def test_an_application_whose_image_does_not_come(
     job: Job, service: SparkKubernetesStandIn, said: Said, waited_s: int, status: int, ends: int
 ) -> None:
-    """Its driver may still start for ten minutes, or may not be looked at; then it is deleted, and the try fails."""
+    """The driver may still start for ten minutes, or the look may fail; then it is deleted, and the try fails."""
 
     def act(conf: dict[str, str], looks: int) -> str:
         if looks < 2:
@@ -408,7 +408,7 @@ PLACED: dict[str, dict[str, Any]] = {
 
 
 class TriedJob:
-    """What a driver of a trial does: it acknowledges in the job that its conf names."""
+    """Driver of a trial: acknowledges in the job that its conf names."""
 
     def __init__(self, job: Job) -> None:
         self.folder = job.folder
@@ -427,7 +427,7 @@ AGAIN = {
 
 @on_some(2)
 def test_a_launcher_is_tried(job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the stage of a DAG; what it has submitted and stored is gone in the end, but for Cairn's own code."""
+    """A trial runs the stage of a DAG; its submissions and objects are gone in the end, but for Cairn's own code."""
     monkeypatch.setattr(trial, "LOOK_S", 0.01)
     monkeypatch.setattr(trial, "LONGEST_S", 1)
     monkeypatch.setattr(trial, "LISTED_S", 0.1)
@@ -587,7 +587,7 @@ FORGET = {"emr_serverless", "emr_container", "emr_steps", "databricks"}
 def test_a_program_without_a_block(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
-    """decision 0058: it gets addresses and no code of Cairn; what it leaves is checked; its retry waits for it.
+    """decision 0058: a program gets addresses and no code of Cairn; its output is checked; its retry waits for it.
 
     If the worker dies once it has `ended`, the retry acknowledges, or runs it again where the service shows no ended
     drivers.
@@ -845,7 +845,7 @@ def test_an_operator_without_a_launcher_is_refused() -> None:
 
 
 def test_a_group_has_stages_of_several_kinds() -> None:
-    """Its storage and job are theirs, and so are edges; retries and pool are the operator's own."""
+    """The group gives its storage and job, and edges too; retries and pool are the operator's own."""
     livy: Any = kind_of(SERVICES["livy"]())
     stand_in = SERVICES["emr_serverless"]()
     with (

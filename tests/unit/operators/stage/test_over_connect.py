@@ -109,7 +109,7 @@ if sys.argv[1] == "write":
 
 
 def test_a_program_without_a_block(job: Job, server: ConnectStandIn, tmp_path: Path) -> None:
-    """decision 0058: the operator acknowledges over Connect as elsewhere, and what wrote nothing is tried again."""
+    """decision 0058: the operator acknowledges over Connect too, and a program that wrote nothing is tried again."""
     file = tmp_path / "plain.py"
     file.write_text(PLAIN)
     job.trigger(RUN)
@@ -157,7 +157,7 @@ def test_a_proxy_with_tls_is_in_front_of_a_server_of_the_operators(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Its certificate is of an authority that the worker trusts by grpc's own variable."""
+    """The proxy's certificate is of an authority that the worker trusts by grpc's own variable."""
     host = "127.0.0.1"
     identity, trusted = certificate_of_an_operator(host)
     roots = tmp_path / "roots.pem"
@@ -197,7 +197,7 @@ def test_a_task_whose_time_is_over_ends_its_client(
     """Airflow raises in the middle of `execute`, and calls `on_kill` only when that has ended."""
 
     class TimeIsOverError(BaseException):
-        """As Airflow's own: no Exception."""
+        """Timeout that is no Exception, as Airflow's own."""
 
     def log(level: int, text: str, *values: object) -> None:
         if "it stands" in text % values:

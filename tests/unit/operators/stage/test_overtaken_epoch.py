@@ -91,7 +91,7 @@ def test_a_stage_that_comes_next_clears_what_is_before_it(overtaken: Overtaken, 
 
 
 def test_it_does_not_clear_itself(overtaken: Overtaken, api: ApiStandIn) -> None:
-    """It has begun in the attempt before, and who waits has opened the next one: b is due to run again as a is."""
+    """Stage b began in the attempt before, and a waiting task has opened the next: b is due to run again, as is a."""
     overtaken.begin("a", "b")
     overtaken.other_completes()
     overtaken.job.coordinator.go_on(epoch_name(RUN))
@@ -135,7 +135,7 @@ def test_an_api_that_is_away_is_asked_again(overtaken: Overtaken, connections: D
 
 
 def test_the_trigger_wakes_the_task_once_for_what_is_to_be_cleared(overtaken: Overtaken) -> None:
-    """semantics C2: only a task may clear; and it is not woken again for what it has cleared."""
+    """semantics C2: only a task may clear, and nothing wakes it again for what it has cleared."""
     overtaken.begin("a", "b")
     overtaken.other_completes()
     found = first_event(overtaken.job)
@@ -156,7 +156,7 @@ def first_event(job: Job, patience_s: float = 300, **more: Any) -> dict[str, Any
 
 
 def test_a_stage_that_was_told_to_stop_begins_anew(overtaken: Overtaken, said: Said) -> None:
-    """semantics C2: its driver failed because it counts no more; that uses up no try."""
+    """semantics C2: the driver failed because it counts no more; that uses up no try."""
     handover = overtaken.job.begin(RUN, "a", str(overtaken.tries["a"].id))
     reschedule_if_overtaken(overtaken.job.coordinator, handover, ValueError("its own fault"))
     overtaken.other_completes()

@@ -89,7 +89,7 @@ def test_the_sensor_goes_on_after_the_pause(job: Job) -> None:  # semantics S1
 
 
 def test_the_trigger_wakes_the_sensor(job: Job) -> None:
-    """semantics S1: it cannot ask Airflow itself; the task that it wakes starts when the pause is over."""
+    """semantics S1: the sensor cannot ask Airflow itself; the task that the trigger wakes starts after the pause."""
     job.trigger(RUN)
     job.coordinator.pause()
 

@@ -1,4 +1,4 @@
-"""What `EpochSubmitHook` and `SparkEpochOperator` rest on in the Spark provider, though nobody promises it.
+"""The Spark provider's private parts on which `EpochSubmitHook` and `SparkEpochOperator` rest.
 
 Each private name is used here on the provider's own classes, with the meaning that Cairn gives it. A provider that
 means something else fails here and not in a run; `pyproject.toml` caps its version for the same reason.
@@ -85,7 +85,7 @@ def test_submit_starts_one_process_with_the_environment_that_it_is_given(
     monkeypatch.setenv("OF_THE_WORKER", "1")
 
     class Plain(SparkSubmitHook):
-        """As EpochSubmitHook does: the provider would start from os.environ again wherever `_env` is set."""
+        """Hook that clears `_env`, as EpochSubmitHook does: else the provider starts from os.environ again."""
 
         def _build_spark_submit_command(self, application: str) -> list[str]:
             command: list[str] = super()._build_spark_submit_command(application)

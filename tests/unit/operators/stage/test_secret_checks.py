@@ -239,7 +239,7 @@ def test_names_that_a_site_adds_to_airflows_own_count(monkeypatch: pytest.Monkey
 
 
 def test_each_name_that_airflow_masks_counts() -> None:
-    """But for a proxy and a service account, whose names are no secrets; a proxy's password has a shape"""
+    """Proxies and service accounts are left out: their names are no secrets, and a proxy's password has a shape."""
     for name in DEFAULT_SENSITIVE_FIELDS - {"proxy", "proxies", "service_account"}:
         assert f"env_vars {name} holds a secret" in refusal(env_vars={name: CANARY})
 

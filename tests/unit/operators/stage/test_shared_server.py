@@ -401,7 +401,7 @@ def test_a_stopped_server_is_replaced_after_its_lease(
 def test_a_failure_because_of_the_server_names_it(
     servers: Servers, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V4
-    """It lives, and its Spark never answers: the stage asks it again, and one incident counts for all stages."""
+    """The server lives, and its Spark never answers: the stage asks again, and one incident counts for all stages."""
     nonce = servers.first()
     unusable = Ended(NOT_RUN, Problem("the host answers, but Spark does not", incurable=False, of_server=True))
     monkeypatch.setattr("airflow_cairn.hooks.spark_connect.ConnectClient.run", lambda _: unusable)

@@ -42,7 +42,7 @@ CANARY = "canary-0123456789"
 
 @dataclass
 class Submitted:
-    """How the stand-in was started."""
+    """Start of the stand-in, as it has noted it."""
 
     note: Path
 
@@ -141,7 +141,7 @@ def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
 
 
 def test_a_pause_in_the_middle_stops_the_job_and_costs_no_try(job: Job, submitted: Submitted) -> None:
-    """semantics S1: what the stage has done is kept, and what has to come waits for the end of the pause."""
+    """semantics S1: the stage's work so far is kept, and the rest waits for the end of the pause."""
     job.trigger(RUN, "routes", StageSpec("report", upstream=("routes",)))
     stage(job).execute(context(Ti(run_id=RUN, paused=True)))
     assert job.coordinator.head().stopped is Stopped.PAUSED
@@ -156,7 +156,7 @@ def test_a_pause_in_the_middle_stops_the_job_and_costs_no_try(job: Job, submitte
 
 
 def test_a_pause_that_another_task_noticed_leaves_a_stage_alone(job: Job, submitted: Submitted) -> None:
-    """semantics S1, A2: it was running then, and acknowledges after its attempt has ended."""
+    """semantics S1, A2: the stage was running then, and acknowledges after its attempt has ended."""
     job.trigger(RUN)
     assert stage(job, "acknowledge after a pause").execute(context(Ti(run_id=RUN, paused=True))) is not None
     job.coordinator.unpause()
@@ -190,7 +190,7 @@ def test_the_stage_that_acknowledges_last_completes_the_checkpoint(
 
 
 def test_so_does_a_stage_whose_try_died_after_its_acknowledgement(job: Job, submitted: Submitted) -> None:
-    """semantics C1: between the end of its application and the completion."""
+    """semantics C1: the try died between the end of its application and the completion."""
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
     assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
@@ -201,7 +201,7 @@ def test_so_does_a_stage_whose_try_died_after_its_acknowledgement(job: Job, subm
 def test_a_stage_whose_try_died_after_the_completion_is_no_skipped_one(
     job: Job, submitted: Submitted, said: Said
 ) -> None:  # semantics C1, T9
-    """What follows it in the DAG would be skipped with it."""
+    """A skipped stage would have the tasks behind it skipped too."""
     job.complete(RUN)
     assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
     assert f"Checkpoint 1 has completed epoch {RUN}: stage routes has nothing to submit" in said.text
@@ -368,7 +368,7 @@ def test_the_history_says_who_ended_a_try(job: Job, submitted: Submitted, state:
 def test_the_log_of_a_failure_ends_with_its_cause(
     job: Job, submitted: Submitted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a line of Cairn's, and Spark's log is not said again in the error."""
+    """The cause is in a line of Cairn's, and the error does not repeat Spark's log."""
     caplog.set_level("INFO")
     with pytest.raises(StageFailedError) as caught:
         run(job, "raise")
@@ -680,7 +680,7 @@ def test_its_checkpoint_completes_and_is_cleaned_before_the_task_looks(job: Job)
 
 
 def test_another_execution_completed_the_checkpoint(job: Job) -> None:  # semantics A2, F3
-    """This one was replaced while its application ran; it is not said to have opened no epoch."""
+    """The first execution was replaced while its application ran; no error says that it opened no epoch."""
     job.trigger(RUN)
     run = StageRun(job.coordinator, job.begin(RUN))
     job.coordinator.fail(epoch_name(RUN), "routes", "somebody", "killed")

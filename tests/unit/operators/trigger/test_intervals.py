@@ -1,4 +1,4 @@
-"""Which schedules give a run something to read, and what a run does whose interval was read (semantics T8)."""
+"""Schedules that give a run something to read, and runs whose interval was read already (semantics T8)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -150,7 +150,7 @@ def finish(job: Job, run_id: str) -> None:
 
 
 def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(job: Job, caplog: pytest.LogCaptureFixture) -> None:
-    """semantics T8: what "Trigger" in the UI makes of a run for 2001-01-02T12:00: the interval of the run before it."""
+    """semantics T8: "Trigger" in the UI gives a run for 2001-01-02T12:00 the interval of the run before it."""
     for number in range(2):
         trigger(job, f"day {number}", DagRun(DAY + number * ONE, DAY + (number + 1) * ONE, "scheduled"))
         finish(job, f"day {number}")

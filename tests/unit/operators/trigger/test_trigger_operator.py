@@ -215,7 +215,7 @@ def test_another_deployment_cannot_trigger(job: Job, monkeypatch: pytest.MonkeyP
     operator(job).execute(context(Ti(run_id="r1")))
     before = job.coordinator.head()
     monkeypatch.setenv("AIRFLOW__CAIRN__DEPLOYMENT", "staging")
-    # The same run ids, as two deployments of one schedule have them: it must not take over the other's checkpoint.
+    # Two deployments of one schedule have the same run ids: one must not take over the other's checkpoint.
     for run in ("r1", "r2"):
         with raises_code("job_owned") as caught:
             operator(job).execute(context(Ti(run_id=run, states={"r1": refused(404)})))

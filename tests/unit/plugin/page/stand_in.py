@@ -23,7 +23,7 @@ from tests.support.world.savepoints import TARGET, Below
 from tests.support.world.world import CONFIG, JOB, STAGES
 
 ADMIN, NARROW, VIEWER = "admin", "narrow", "viewer"
-"""Who may do anything, who only with `flights`, and who may read every DAG and edit none."""
+"""Users: of every right, of `flights` alone, and one who may read every DAG and edit none."""
 
 
 def signed_in(x_user: Annotated[str | None, Header()] = None) -> str:
@@ -79,7 +79,7 @@ def dag_of(
 
 
 class Airflow:
-    """What the page asks of Airflow's own API."""
+    """Airflow's own API, as far as the page asks it."""
 
     def __init__(self) -> None:
         self.paused: set[str] = set()
@@ -91,7 +91,7 @@ class Airflow:
         """Why it makes no run; empty: it does."""
         self.cleared: list[dict[str, Any]] = []
         self.notes: dict[str, str] = {}
-        """Of runs that were not made here, by their ids."""
+        """Notes of runs that were not made here, by the runs' ids."""
         self.app = FastAPI()
         self.app.add_api_route("/api/v2/dags/{dag_id}", self.dag, methods=["GET"])
         self.app.add_api_route("/api/v2/dags/{dag_id}/dagRuns", self.make, methods=["POST"])
@@ -134,7 +134,7 @@ class Airflow:
 
 
 class StandIn:
-    """What the page asks of the API server.
+    """The API server, as far as the page asks it.
 
     Args:
         dags: as `dag_of` gives them.
@@ -151,7 +151,7 @@ class StandIn:
         self.dags = {dag["dag"]["dag_id"]: dag for dag in dags}
         self.stores = dict(stores)
         self.runs: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
-        """What tasks were rendered to, by DAG and task."""
+        """Rendered fields of tasks, by DAG and task."""
         self.due = {dag_id: Schedule(None, paused=False) for dag_id in self.dags}
         self.tried: list[TaskTry] = []
         """Tries of tasks, of any DAG."""
@@ -160,7 +160,7 @@ class StandIn:
         self.opened: list[tuple[str, str | None]] = []
         self.airflow = Airflow()
         self.hook = OwnAirflowApi
-        """What asks Airflow's own API."""
+        """Client of Airflow's own API."""
 
     def api(self, request: Request) -> AirflowApiHook:
         user = request.headers.get("x-user", "")
@@ -201,7 +201,7 @@ class StandIn:
 
 STORAGE = "s3://lake/cairn"
 ONE = "/dags/flights/jobs/epoch0.trigger"
-"""Where the one job's pages are."""
+"""Address of the one job's pages."""
 
 
 def words(text: str) -> str:
@@ -212,7 +212,7 @@ def words(text: str) -> str:
 
 
 PATIENCE_S = 300.0
-"""How long a request of a test waits for a store: on any machine, however busy."""
+"""Seconds that a request of a test waits for a store: on any machine, however busy."""
 
 
 def one_job(store: ObjectStore | Exception, dag_id: str = "flights", target: str | None = TARGET) -> StandIn:

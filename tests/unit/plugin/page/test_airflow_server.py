@@ -1,4 +1,4 @@
-"""What Airflow does not document and the page uses: it is there, and answers on a database as the page expects."""
+"""Airflow's undocumented parts that the page uses: they exist, and answer on a database as the page expects."""
 
 import asyncio
 import inspect
@@ -45,7 +45,7 @@ def test_it_is_what_the_page_asks_for() -> None:
 
 @pytest.mark.parametrize(("right", "method"), [(AirflowServer.may_read, "GET"), (AirflowServer.may_edit, "PUT")])
 def test_the_right_is_that_to_read_or_to_edit_runs(right: Callable[..., Any], method: str) -> None:
-    """They are closures: what they ask for cannot be read off their signatures."""
+    """The rights are closures: their signatures do not show what they ask for."""
     variables = inspect.getclosurevars(right).nonlocals
     assert variables["method"] == method
     assert variables["access_entity"].name == "RUN"

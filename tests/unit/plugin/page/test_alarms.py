@@ -1,4 +1,4 @@
-"""How the overview shows what a person should know."""
+"""Alarms on the overview."""
 
 import re
 from dataclasses import replace
@@ -26,7 +26,7 @@ CAUSE = "OSError: disk full"
 
 
 def test_the_moment_of_the_next_try_is_shown_in_the_users_zone() -> None:
-    """As each moment: the script writes what is in a `time` element. What the alarm cites stays as it was written."""
+    """The script writes each moment in a `time` element. What the alarm cites stays as it was written."""
     delay = timedelta(hours=1)
     world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3, delay)))
     world.clock.now_ms = system_runtime().now_ms()
@@ -78,7 +78,7 @@ def test_a_pause_is_no_failure_anywhere() -> None:  # semantics S1
 
 
 def test_a_pause_during_which_the_job_is_stopped_is_no_failure_either() -> None:  # semantics S1, P2
-    """Its run does not go on by itself any more: once the job goes on, a box says so, with what to do."""
+    """The run does not go on by itself any more: once the job goes on, a box says so, with what to do."""
     world = World()
     world.run_epoch("a")
     world.trigger("b")
@@ -99,7 +99,7 @@ def test_a_pause_during_which_the_job_is_stopped_is_no_failure_either() -> None:
 
 
 def test_the_page_of_what_failed_begins_with_the_cause() -> None:
-    """In words: what happened, else what the reason means; its code name comes after what to do."""
+    """Words come first: what happened, else what the reason means; the reason's code name comes after what to do."""
     world = World()
     world.trigger("a")
     clean = world.submit("a", "clean").handover
@@ -123,7 +123,7 @@ def test_the_page_of_what_failed_begins_with_the_cause() -> None:
 
 
 def test_a_table_that_lacks_a_checkpoint_is_named() -> None:  # semantics C4
-    """Not while its commit may be on its way; with the command that gives it up, on the checkpoint's page at once."""
+    """The alarm waits while the commit may be on its way; the checkpoint's page has the command at once."""
     world = World()
     world.clock.now_ms = system_runtime().now_ms()
     table = TableDescription("lake.sales.orders", "u", "s3://x", {"type": "struct", "fields": []})

@@ -1,4 +1,4 @@
-"""What the doctor finds of a job, as a page and by REST: it writes nothing, and looks once for all readers."""
+"""The doctor's findings about a job, as a page and by REST: no write, and one look for all readers."""
 
 import asyncio
 

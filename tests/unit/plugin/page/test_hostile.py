@@ -37,7 +37,7 @@ PAYLOADS = [
 
 
 PAGES = ("checkpoints/2", "checkpoints/3", "failovers", "state", "checkpoints/1/files")
-"""Below a job."""
+"""Pages below a job."""
 
 
 class Tags(HTMLParser):

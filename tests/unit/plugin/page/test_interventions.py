@@ -1,4 +1,4 @@
-"""What a person may have a job do from a page: what it says before, who may, and what is recorded (semantics O1)."""
+"""Interventions from a page: their plan, the rights that they need, and their record (semantics O1)."""
 
 import asyncio
 import re

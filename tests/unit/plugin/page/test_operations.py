@@ -159,7 +159,7 @@ def test_an_operation_that_fails_says_why(idle: World) -> None:
 
 
 def test_any_process_goes_on_at_a_persons_request(idle: World) -> None:
-    """The one in which somebody confirmed has ended: nothing is lost with it. Who only asks changes nothing (W10)."""
+    """The process of the confirmation has ended: nothing is lost with it. A mere question changes nothing (W10)."""
     entry = idle.coordinator().open_savepoint(
         asked("page-x", timeout=timedelta(hours=1), actor="ada"), lambda uri: Below(idle.memory, uri)
     )
@@ -269,7 +269,7 @@ def test_a_reader_sees_how_far_it_is_and_begins_none(idle: World) -> None:
 
 
 def test_the_target_is_the_jobs_own(idle: World) -> None:
-    """Who may edit runs may not have the API server write wherever its credentials reach."""
+    """The right to edit runs lets nobody have the API server write wherever its credentials reach."""
     page = polled(one_job(idle.memory))
     agreed = page.get(f"{API}/interventions/savepoint").json()["agreed"]
     body = f'{{"agreed": "{agreed}", "target": "file:///etc"}}'

@@ -1,4 +1,4 @@
-"""What the pages show, and what they say where there is nothing to show."""
+"""Pages with contents, and pages with nothing to show."""
 
 import re
 from collections import Counter
@@ -239,7 +239,7 @@ def test_what_a_restore_found_is_said_of_the_damaged_checkpoint(busy: World) -> 
 
 
 def test_a_stage_leads_to_its_task_and_an_alarm_to_the_log(busy: World) -> None:
-    """What has not begun has no log; a failed try's is shown as that try's, with how long it ran."""
+    """A stage that has not begun has no log; a failed try's is shown as that try's, with how long it ran."""
     server, at = one_job(busy.memory), busy.clock.now_ms
     page = Page(server, base="/air")
     assert "tasks/epoch" not in page.get("/dags/flights").text
@@ -264,7 +264,7 @@ def test_a_stage_leads_to_its_task_and_an_alarm_to_the_log(busy: World) -> None:
 
 
 def test_what_failed_is_drawn_as_it_was_whatever_the_dag_says_now(busy: World) -> None:  # semantics O3
-    """Its run has completed since, and its DAG file has other stages by now."""
+    """The failed run has completed since, and its DAG file has other stages by now."""
     busy.run_epoch("c", "d")
     busy.coordinator().clean()
     server = StandIn([dag_of("flights", (STORAGE, JOB), suffix="_anew")], {STORAGE: busy.memory})

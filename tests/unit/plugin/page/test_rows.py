@@ -116,7 +116,7 @@ def test_a_published_table_is_shown_with_its_partitions_and_first_rows() -> None
 
 
 def test_the_table_of_an_appending_job_has_the_files_of_all_its_epochs() -> None:
-    """They are named by a list, and not by the checkpoint's own lines."""
+    """A list names the files, and not the checkpoint's own lines."""
     world = World(config=CONFIG)
     world.appends = True
     world.run_epoch("a", "b", "c")

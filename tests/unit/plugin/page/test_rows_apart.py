@@ -172,7 +172,7 @@ def main() -> None:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What a server has answered for each of `FILES`."""
+    """Answers of a server for each of `FILES`."""
     asked = []
     for name, (make, _) in FILES.items():
         paths = []

@@ -88,7 +88,7 @@ def test_what_would_not_begin_says_why(busy: World) -> None:
 
 
 def test_airflow_has_the_last_word(busy: World) -> None:
-    """Who may edit runs need not have the right to make one."""
+    """The right to edit runs need not include the right to make one."""
     server = one_job(busy.memory)
     page = polled(server)
     form = form_of(page.get(CHECKPOINT, user=NARROW))

@@ -29,9 +29,9 @@ SAME = {
     f"{ONE}/doctor": ("", ["doctor", "--read-only"]),
     ONE: ("", ["stats"]),
 }
-"""By route: what is asked behind it, and the command."""
+"""Query of each route, and the words of its command."""
 PART = {f"{ONE}/servers": ("servers", "servers"), ONE: ("stats", None)}
-"""Of these the named part is the same as that of the command, or as all that it prints."""
+"""Routes compared in part: the route's key, and that of the command's output (None: all that it prints)."""
 OWN = {"/dags", "/jobs", "/dags/{dag_id}/jobs", "/openapi.json"} | {
     f"{ONE}/{rest}"
     for rest in (

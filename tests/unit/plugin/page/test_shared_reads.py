@@ -126,7 +126,7 @@ def test_a_store_that_hangs_is_told_in_time_and_holds_up_no_other(busy: World) -
     page = Page(server, SharedReads(patience_s=0.05, fresh_s=0))
     try:
         assert ask(page, "/dags/stuck", 20) == [504] * 20
-        # Its reader goes on waiting, and is the only one: the twenty have shared it.
+        # The reader goes on waiting, and is the only one: the twenty have shared it.
         wait_until(lambda: server.opened, 300, "the reader's thread to begin")
         assert server.opened == [("s3://stuck/cairn", None)]
         patient = Page(server, SharedReads(patience_s=PATIENCE_S))

@@ -1,4 +1,4 @@
-"""What of a state's time to live comes out of a store that others may write."""
+"""Times to live out of a store that others may write."""
 
 from datetime import timedelta
 from typing import Any

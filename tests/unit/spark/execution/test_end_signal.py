@@ -13,7 +13,7 @@ NUMBER = signal.SIGUSR1
 
 @pytest.fixture
 def end() -> Iterator[EndSignal]:
-    """One that another signal triggers: pytest needs the real one."""
+    """End signal that another signal triggers: pytest needs the real one."""
     made = EndSignal()
     before = signal.signal(NUMBER, made.handle)
     yield made

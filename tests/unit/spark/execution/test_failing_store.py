@@ -63,7 +63,7 @@ def test_a_decline_says_whether_it_is_of_the_store(job: Job, error: Exception, o
     ],
 )
 def test_where_it_could_not_decline_its_last_line_says_so(job: Job, raised: Exception, of_store: bool) -> None:
-    """semantics F4. As Python prints it."""
+    """semantics F4: the last line is as Python prints it."""
     job.trigger(RUN)
     module = errors.__name__ if isinstance(raised, CairnError) else "builtins"
     ran = subprocess.run(

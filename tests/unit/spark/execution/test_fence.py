@@ -114,7 +114,7 @@ def test_the_driver_of_a_checkpoint_whose_failure_is_tolerated_goes_on() -> None
 
 
 def test_nobody_waits_for_a_driver_that_was_told_so(world: World) -> None:
-    """semantics A2: its acknowledgement between two attempts was discarded, so no next one takes it over."""
+    """semantics A2: the acknowledgement between two attempts was discarded, so no later attempt takes it over."""
     routes = below_clean(world)
     world.decline(world.submit("a", "airports").handover)
     world.coordinator().progress("a")

@@ -1,4 +1,4 @@
-"""What is heard at the address of the job's Spark server, and what a decline says of it (semantics F4, V4)."""
+"""Address of the job's Spark server: who answers there, and what a decline says of it (semantics F4, V4)."""
 
 import socket
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ SPARKS = ("the server", "another server", "its Spark hangs", "its Spark is gone"
 
 @contextmanager
 def spark(kind: str) -> Iterator[int]:
-    """What a server forwards to: Spark Connect's HTTP/2, as far as its first answer."""
+    """Port that a server forwards to: Spark Connect's HTTP/2, as far as its first answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         if kind == "its Spark is gone":

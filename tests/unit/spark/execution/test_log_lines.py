@@ -1,4 +1,4 @@
-"""What Cairn prints in a driver, and how the task tells it from what the application prints (semantics V5)."""
+"""Cairn's lines in a driver's output, and how the task tells them from the application's (semantics V5)."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which failures say that Spark lacks a package (semantics F4)."""
+"""Failures that say that Spark lacks a package (semantics F4)."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What is asked of a Spark Connect server is asked at once."""
+"""Settings of a Spark Connect server, asked in one request."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What an application learns of the master hooks; nothing here needs a session."""
+"""Answers of master hooks in an application, without a session."""
 
 from dataclasses import replace
 from typing import Any, cast

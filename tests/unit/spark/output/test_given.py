@@ -1,4 +1,4 @@
-"""What an application gives to be written is checked by its columns alone, before Spark does anything."""
+"""Columns of an application's output, checked before Spark does anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Columns(DataFrame):
 
 
 def test_partials_of_a_key_alone_are_refused() -> None:  # semantics K5
-    """Such a state has no merge, so a reader would take its runs for those of an update and find no row in them."""
+    """A state of keys alone has no merge: a reader would take its runs for an update's and find no row in them."""
     rows = Columns(StructType().add("route", "string"))
     with pytest.raises(InvalidStateError, match=r"has its key columns alone.*epoch\.update\('routes', …, key=\[…\]\)"):
         updates.partials("routes", rows, "route", {}, None)

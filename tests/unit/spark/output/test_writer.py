@@ -1,4 +1,4 @@
-"""What the writer does around Spark's own write; Spark itself is in `tests/real/spark`."""
+"""The writer's work around Spark's own write; Spark itself is in `tests/real/spark`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

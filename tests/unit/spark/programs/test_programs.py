@@ -254,7 +254,7 @@ def test_an_input_without_rows(job: Job) -> None:
 
 
 def test_a_state_that_is_not_written_is_kept(job: Job) -> None:
-    """One that became rows, and had been raw files, is there once."""
+    """A state that became rows, and had been raw files, is there once."""
     single = StageSpec("raw")
     for run, arguments in (
         ("r1", [NewState("kept"), NewState("changed", format="raw")]),

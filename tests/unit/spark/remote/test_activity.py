@@ -1,4 +1,4 @@
-"""What a server has done, as its JVM and `/proc` tell it; both are stand-ins here."""
+"""Activity of a server as its JVM and `/proc` tell it; both are stand-ins here."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ class Service:
         self.closed: tuple[str, ...] = ()
         self.forgotten = 0
         self.meanwhile: Callable[[], None] = lambda: None
-        """What happens while it forgets."""
+        """Call made while the service forgets."""
         self.told_to_close: list[tuple[object, bool]] = []
 
     def forget(self, closed: frozenset[str]) -> None:
@@ -133,7 +133,7 @@ def test_what_sessions_have_left_is_dropped_once_none_is_open(watched: tuple[Ser
 def test_a_session_that_opens_while_it_drops_what_others_have_left_is_told(
     watched: tuple[Service, Seconds, ServerActivity],
 ) -> None:
-    """By a job on a cluster, which may take twenty seconds."""
+    """A job on a cluster drops it, and may take twenty seconds."""
     service, clock, activity = watched
     service.closed = ("a",)
 

@@ -1,4 +1,4 @@
-"""What a client finds out about a server before it makes a session, each mistake with its own message."""
+"""A client's checks of a server before it makes a session: each mistake has its own message."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +37,7 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(monkeypatch: p
 
 
 def test_nobody_waits_for_a_channel_to_close() -> None:
-    """By itself grpc does, for up to 0.2 s, which each stage would pay for."""
+    """grpc itself waits up to 0.2 s, for which each stage would pay."""
     left, closed = Event(), Event()
     with connect_server() as server:
         with ConnectChannel(server_of("localhost", server.port)) as it:
@@ -122,7 +122,7 @@ def test_another_major_version_is_refused_and_a_minor_one_is_told() -> None:
 
 
 def test_what_is_replaced_is_closed_before_it_was_ever_opened() -> None:  # semantics V2
-    """Its client may be starting still: it must find its session closed, and not make it anew."""
+    """The replaced client may still be starting: it must find its session closed, and not make it anew."""
     with connect_server() as server, ConnectChannel(server_of("localhost", server.port)) as it:
         release_replaced(it, (ONE, TWO))
         release_replaced(it, (ONE, TWO))

@@ -119,7 +119,7 @@ def test_a_client_that_lives_uses_its_session(monkeypatch: pytest.MonkeyPatch) -
 
 
 class Catalog:
-    """What sessions of one server share."""
+    """Views and calls that the sessions of one server share."""
 
     def __init__(self) -> None:
         self.views, self.done = set[str](), list[str]()
@@ -139,7 +139,7 @@ class Catalog:
 
 
 def test_the_first_stage_of_an_attempt_forgets_what_was_cached_before() -> None:
-    """semantics V2: and says so only afterwards, so that a stage which finds the view may rely on it"""
+    """semantics V2: the view comes only afterwards, so that a stage which finds it may rely on it."""
     shared = Catalog()
     conf = SimpleNamespace(get={"spark.sql.globalTempDatabase": "global_temp"}.__getitem__)
     spark: Any = SimpleNamespace(catalog=shared, range=shared.range, conf=conf)

@@ -1,4 +1,4 @@
-"""What a driver does about the executors' Python daemons, without a cluster (with one: tests/real/spark)."""
+"""A driver's care for the executors' Python daemons, without a cluster (with one: tests/real/spark)."""
 
 import os
 import signal
@@ -50,14 +50,14 @@ def test_what_fails_again_and_again_is_not_tried_for_ever(said: Said) -> None:
 
 
 class Asked(ExecutorDaemons):
-    """On two executors, which answer as a test says."""
+    """Daemons of two executors, which answer as a test says."""
 
     def __init__(self) -> None:
         context: Any = Context(local=False)
         super().__init__(context)
         self.answers = [("one", 0), ("two", 0)]
         self.jobs: list[int] = []
-        """For how many closed sessions."""
+        """Number of closed sessions for which each job ran."""
 
     def _executors(self) -> Iterator[tuple[str, str]]:
         yield from {"0": "here", "1": "there"}.items()
@@ -75,7 +75,7 @@ class Asked(ExecutorDaemons):
 
 
 def test_jobs_that_find_nothing_become_rare_until_one_finds_something(said: Said) -> None:
-    """Where no session uses Python, a job each time would cost each epoch a second"""
+    """Without Python in any session, a job each time would cost each epoch a second."""
     daemons = Asked()
     assert daemons.end_up_to(1, 64) == [1, 3, 7, 15, 31, 47, 63]
     assert MAX_PATIENCE == 16
@@ -93,7 +93,7 @@ def test_an_executor_that_was_not_asked_is_asked_after_the_next_session(said: Sa
 
 @pytest.fixture
 def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """This process as an executor, which runs a task in a worker of one of its daemons."""
+    """Executor that this process plays: a task runs in a worker of one of its daemons."""
 
     def process(uuid: str, name: str = "pyspark.daemon") -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Which servers keep copies of state, and what a killed one leaves (semantics V3)."""
+"""Servers that keep copies of state, and the folders that killed ones leave (semantics V3)."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""What an Airflow connection may say of a Spark Connect server."""
+"""Airflow connection of a Spark Connect server: what is taken, what is refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a server in deploy mode cluster is submitted with, and what is refused before (semantics V4)."""
+"""Submission of a server in deploy mode cluster, and what is refused before it (semantics V4)."""
 
 import os
 import re

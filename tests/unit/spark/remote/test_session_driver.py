@@ -54,7 +54,7 @@ class Server:
     told: list[bool] = field(default_factory=list)
     """At each look, whether the server takes no more stages."""
     heads: list[Head] = field(default_factory=list)
-    """By which the sessions of executions that are over were to be closed."""
+    """Heads by which the sessions of executions that are over were to be closed."""
 
     def register(self, store: ObjectStore | None = None) -> ServerRegister:
         coordinator = self.world.coordinator(store or self.world.store)

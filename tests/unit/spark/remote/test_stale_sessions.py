@@ -1,4 +1,4 @@
-"""Which sessions a server closes by itself: those of executions that are over, and no other (semantics V2)."""
+"""Sessions that a server closes by itself: those of executions that are over, and no other (semantics V2)."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ from tests.support.shut_down import shut_down
 
 @dataclass
 class Sessions:
-    """Those of a server."""
+    """Sessions of a server."""
 
     open: set[str] = field(default_factory=set)
     closed: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Sessions:
 
 
 class Driver:
-    """That of a server: a process of its own, with a coordinator of its own."""
+    """Driver of a server: a process of its own, with a coordinator of its own."""
 
     def __init__(self, job: Job) -> None:
         self.coordinator = job.coordinator
@@ -75,7 +75,7 @@ def test_of_a_try_that_was_replaced_the_session_is_closed_and_no_other(job: Job,
 
 
 def test_an_execution_that_the_head_at_hand_does_not_name_is_left_alone(job: Job, driver: Driver) -> None:
-    """It has just been claimed: what is not known is never taken for over."""
+    """The execution has just been claimed: an unknown one never counts as over."""
     before = driver.coordinator.head()
     job.trigger("r1")
     driver.sessions.begin(job.begin("r1"))
@@ -225,7 +225,7 @@ def test_one_that_was_replaced_is_closed_after_its_epoch_has_completed_too(job: 
 
 
 def test_the_sessions_of_a_job_with_large_attempts_are_known_too(job: Job, driver: Driver) -> None:
-    """Their documents are objects of their own (`attempt_documents`)."""
+    """Large attempts have their documents in objects of their own (`attempt_documents`)."""
     stages = [f"stage-{number:03d}" for number in range(300)]
     job.trigger("r1", *stages)
     assert driver.coordinator.head().pending[0].document is None

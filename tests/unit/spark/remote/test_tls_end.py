@@ -86,7 +86,7 @@ def test_a_server_with_another_authority_never_sees_the_token(tmp_path: Path) ->
 
 @pytest.mark.parametrize("trusts", [TOKEN, "another token"])
 def test_grpc_itself_trusts_no_other_authority(tmp_path: Path, trusts: str) -> None:  # semantics V4
-    """What asks before is for the message alone: PySpark's client has no such step."""
+    """Cairn's earlier question is for the message alone: PySpark's client has no such step."""
     request = proto.ReleaseSessionRequest(session_id=ONE, client_type="test")
     with connect_server() as server, tls_end(server.port, tmp_path) as end:
         made = channel.channel_builder(client_of(end.port, trusts=trusts), ONE).toChannel()
@@ -124,7 +124,7 @@ def test_tls_to_a_plain_port_says_so() -> None:
 def test_a_spark_that_has_stopped_behind_its_tls_end_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, just_now: bool, said: str
 ) -> None:
-    """What was said of one of the author's, that TLS may be in front of it, would be wrong."""
+    """The message for a server of the author's, that TLS may be in front of it, would be wrong here."""
     monkeypatch.setattr(channel, "SPEAK_S", 0.5)
     monkeypatch.setattr(transport, "CONNECT_S", 0.5)
     if just_now:
@@ -186,7 +186,7 @@ def test_closing_it_closes_what_is_connected(tmp_path: Path) -> None:
 
 
 def test_closing_it_waits_for_no_server_that_has_stopped_reading(tmp_path: Path) -> None:
-    """As a JVM that is out of memory: what was sent to it piles up in both buffers, and nobody takes it."""
+    """A JVM that is out of memory reads nothing: what was sent to it piles up in both buffers."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         end = TlsEnd(certificate(TOKEN), TOKEN, address="127.0.0.1", target=port, folder=str(tmp_path))

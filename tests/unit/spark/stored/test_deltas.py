@@ -1,4 +1,4 @@
-"""Which delta an epoch adds to a keyed state, when all become a new base, and what an update may not change."""
+"""Deltas of a keyed state: which one an epoch adds, when all become a new base, what an update may not change."""
 
 import json
 from collections.abc import Iterable
@@ -68,7 +68,7 @@ LAST = deltas.MAX_EPOCHS
     ],
 )
 def test_a_new_base_is_due_by_epochs_or_share(files: list[StateHandle], due: bool) -> None:  # semantics K3
-    """By what is there, before the epoch writes."""
+    """The state's files decide, as they are before the epoch writes."""
     assert deltas.is_due(files) is due
 
 
@@ -144,7 +144,7 @@ def sized(base: int, each: int, numbers: Iterable[int]) -> list[StateHandle]:
 def test_what_a_new_base_soon_has_is_not_merged(
     files: list[StateHandle], together: Iterable[int]
 ) -> None:  # semantics K3
-    """It has more bytes than the deltas may still have: three quarters of the base's, without those that are there."""
+    """A tier stays as it is if its bytes exceed the deltas' room: three quarters of the base, less all deltas."""
     assert deltas.to_merge(files) == frozenset(together)
 
 
@@ -187,7 +187,7 @@ def bytes_of_epochs(share: float, epochs: int, *, partials: bool = False) -> tup
 def test_an_epoch_writes_three_times_what_it_changes(
     share: float, partials: bool, bytes_share: float, every: int, live: int
 ) -> None:  # semantics K3
-    """At 1 %, of which decision 0044 speaks; the figures are those of the policy, without Spark."""
+    """Decision 0044 speaks of 1 %; the figures are those of the policy, without Spark."""
     written, bases, most = bytes_of_epochs(share, 1600, partials=partials)
     assert written <= bytes_share
     assert set(bases) == {every}
@@ -195,7 +195,7 @@ def test_an_epoch_writes_three_times_what_it_changes(
 
 
 def test_live_runs_and_what_is_written_again_are_bounded() -> None:  # semantics K2, K3
-    """As over 511 epochs that each write one unit, and have no new base."""
+    """The job writes one unit in each of 511 epochs, and has no new base."""
     live: dict[int, int] = {}
     written = most = 0
     for number in range(1, deltas.MAX_EPOCHS):

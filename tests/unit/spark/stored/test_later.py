@@ -13,7 +13,7 @@ from tests.support.narrowing import expect
 
 
 class Frame:
-    """What PySpark's DataFrames have in common: attributes of their own, properties that need them, columns by name."""
+    """The traits that PySpark's DataFrames share: own attributes, properties that need them, columns by name."""
 
     __module__ = "pyspark.sql.dataframe"
 

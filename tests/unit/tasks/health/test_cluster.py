@@ -236,7 +236,7 @@ def test_a_cluster_that_runs_nothing(submit: Submit, line: str, said: str) -> No
 
 
 def test_a_cluster_without_a_free_executor(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time is bounded, and the last that Spark said is told."""
+    """The application's time is bounded, and Spark's last word is told."""
     starved = "Initial job has not accepted any resources"
     bounds: list[float] = []
 

@@ -392,7 +392,7 @@ def healthy_storage(folder: Path) -> str:
 
 
 def test_the_operator(machine: None, api: dict[str, Answer], tmp_path: Path, said: Said) -> None:
-    """It makes the checks of the command; `fail_on` says which findings fail it."""
+    """The operator makes the checks of the command; `fail_on` says which findings fail it."""
     storage = healthy_storage(tmp_path)
 
     def doctor(**more: Any) -> dict[str, Any]:
@@ -445,7 +445,7 @@ def test_an_archive_of_classes_that_nobody_has_made_is_a_hint(
     capsys: pytest.CaptureFixture[str],
     said: Said,
 ) -> None:
-    """It is nothing wrong: the exit status is 0."""
+    """A hint is no failure: the exit status is 0."""
     monkeypatch.setenv("SPARK_HOME", str(spark_home))
     (spark_home / "conf" / "spark-defaults.conf").unlink()
     command = "`python -m airflow_cairn.hooks.class_archive`"

@@ -1,4 +1,4 @@
-"""What OpenLineage is told, asked and sent as its provider does: the real one, with events in a file.
+"""OpenLineage events, asked for and sent as its provider does: the real one, with events in a file.
 
 `test_lineage.py` runs it where the provider is.
 """

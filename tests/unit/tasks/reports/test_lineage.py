@@ -1,4 +1,4 @@
-"""What OpenLineage is told: `lineage_checks.py`, run where the provider is, and that Cairn does without it."""
+"""OpenLineage events: `lineage_checks.py`, run where the provider is, and that Cairn does without it."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def test_with_the_provider() -> None:
 
 
 def test_without_the_provider() -> None:
-    """It is not here, so this fails where anything imports it before the provider has asked."""
+    """The provider is not here: an import of it before it has asked fails this test."""
     assert find_spec("openlineage") is None
     with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///x"):
         SparkEpochOperator(task_id="routes", application="x.py")

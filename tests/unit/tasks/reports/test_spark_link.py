@@ -92,7 +92,7 @@ def test_a_line_is_read_back() -> None:
 
 
 def test_a_client_of_a_server_names_its_application(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
-    """Its line goes to the task, and not into the log."""
+    """The client's line goes to the task, and not into the log."""
     heard: list[Application] = []
     client = ConnectClient(Submission("x.py", "s", {}, {}), {})
     client.on_application = heard.append
