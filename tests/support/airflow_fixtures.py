@@ -105,7 +105,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 
 class Said:
-    """What was logged so far: operators and triggers log by structlog, which prints, modules by logging."""
+    """Log so far: operators and triggers log by structlog, which prints, modules by logging."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
         self._caplog = caplog

@@ -39,7 +39,7 @@ class Ti:
     task_states: dict[tuple[str, int], str] = field(default_factory=dict)
     """Of the run's other task instances, by task and map index; `running` where none is given."""
     stats_tags: dict[str, str] = field(default_factory=dict)
-    """What the provider counts by."""
+    """Tags of the provider's own counters."""
     paused: bool = False
     """Whether the DAG is, as the API server says."""
     asked_states: list[list[str]] = field(default_factory=list)

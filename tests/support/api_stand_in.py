@@ -46,7 +46,7 @@ class ApiStandIn:
     answer: Callable[[Asked], Answer]
     tls: ssl.SSLContext | None = None
     location: str = ""
-    """Where a redirect leads."""
+    """Target of a redirect."""
     asked: list[Asked] = field(default_factory=list)
 
     def __enter__(self) -> ApiStandIn:
@@ -94,12 +94,10 @@ class ApiStandIn:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return self._server.server_port
 
     @property
     def url(self) -> str:
-        """Its address."""
         return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
 
@@ -115,7 +113,6 @@ class Serving(ABC):
 
     @property
     def url(self) -> str:
-        """Its address."""
         return self._server.url
 
     @property
@@ -167,7 +164,7 @@ class OneRun:
 
     @property
     def tasks(self) -> list[list[str]]:
-        """What each clear named."""
+        """Ids of the tasks in each clear."""
         return [body["task_ids"] for body in self.cleared]
 
 

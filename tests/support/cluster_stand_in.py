@@ -39,7 +39,7 @@ WORDS = {
 
 
 class ApiException(Exception):  # noqa: N818 - the name is the Kubernetes client's
-    """What the Kubernetes client raises."""
+    """Error of the Kubernetes client."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"({status})")
@@ -58,7 +58,7 @@ class ClusterStandIn(Serving):
     mode: str
     act: Callable[[str, dict[str, str], int], str] = lambda driver, conf, looks: "RUNNING"
     events: list[str] = field(default_factory=list)
-    """What was submitted and killed, in order."""
+    """Submissions and kills, in order."""
     states: dict[str, str] = field(default_factory=dict)
     down: bool = False
     waits: str | None = None
@@ -66,12 +66,12 @@ class ClusterStandIn(Serving):
     cut: bool = False
     """Whether a submission died before it had made the ConfigMap of its pod."""
     changes: int = 0
-    """How often a pod changes between the look at it and its deletion."""
+    """Number of changes of a pod between the look at it and its deletion."""
     refuses_delete: bool = False
     searched: list[str] = field(default_factory=list)
     """The namespaces in which pods were searched."""
     sidecar: str | None = None
-    """Which of two containers lacks its image: `main`, `sidecar` or `init`; None: a pod has one container."""
+    """The container of two that lacks its image: `main`, `sidecar` or `init`; None: a pod has one container."""
     outlives: bool = False
     """Whether a sidecar goes on when the driver has ended."""
     confs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class ClusterStandIn(Serving):
 
     @property
     def submitted(self) -> int:
-        """How many drivers were submitted."""
+        """Number of submissions."""
         return sum(event.startswith("submit") for event in self.events)
 
     def connection(self) -> str:

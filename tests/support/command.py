@@ -18,7 +18,7 @@ from tests.support.world.world import CONFIG, World
 
 
 class Printed(NamedTuple):
-    """What a call of the command printed."""
+    """Output of a call of the command."""
 
     out: str
     err: str

@@ -58,13 +58,13 @@ class FakeS3(LoopbackServer):
         self.objects: dict[str, Held] = {}
         self.copies = 0
         self.busy: dict[str, int] = {}
-        """How often the batched delete of a key fails in passing, by key."""
+        """Number of batched deletes of a key that still fail in passing, by key."""
         self.sizes: dict[str, int] = {}
         """Sizes to pretend, by key."""
         self.endless: dict[str, bool] = {}
         """Keys whose body is a gigabyte of blanks, sent piece by piece; True: its length is announced."""
         self.sent_bytes = 0
-        """How much of such bodies was sent before the reader hung up."""
+        """Bytes of such bodies that were sent before the reader hung up."""
         self._racing = racing
         self._swaps_absent = swaps_absent
         self._unordered = unordered

@@ -230,7 +230,7 @@ class Iceberg(Place):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the connection gives."""
+        """Catalog properties, as the connection gives them."""
         return {"type": "sql", **self.properties}
 
     def new_sink(self, **options: Any) -> TableSink:

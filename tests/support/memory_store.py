@@ -108,7 +108,7 @@ class MemoryStore(ObjectStore):
         check_key(upload.key, marker=True)
         self._uploads.pop(upload.upload_id, None)
 
-    # What tests do behind the port's back.
+    # Shortcuts of tests behind the port's back.
 
     def all_keys(self, prefix: str = "") -> Keys:
         """Give the keys below a prefix, in the order of a listing."""

@@ -13,7 +13,7 @@ from threading import Thread
 _PREFIX = "airflow."
 _STOP = b"stop"
 BUFFER_BYTES = 1 << 22
-"""What may arrive while the thread waits for the processor; Linux gives no more than `net.core.rmem_max`."""
+"""Room for packets while the thread waits for the processor; Linux gives no more than `net.core.rmem_max`."""
 
 FORWARD = "CAIRN_TEST_STATSD"
 """The variable that names another receiver, `address:port`: it gets each packet, too (`make receivers`)."""

@@ -14,7 +14,7 @@ from tests.support.world.world import CONFIG, World
 
 @pytest.fixture
 def busy() -> World:
-    """As `busy_world`; its clock stands in the past."""
+    """Busy world whose clock stands in the past."""
     return _busy_in_the_past().fork()
 
 

@@ -41,6 +41,6 @@ def parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JobFiles, "parse", parsed)
-        # Where it is called, and not where it is defined: the reader has imported it by name.
+        # Patched at the caller and not at the definition: the reader has imported it by name.
         patch.setattr(metadata_file, "decode_line", lru_cache(REMEMBERED)(metadata.decode_line))
         yield

@@ -1,4 +1,4 @@
-"""Who asks for the pages of a real Airflow: a person with the cookie of its UI, or a program with a token."""
+"""Readers of a real Airflow's pages: a person with the cookie of its UI, or a program with a token."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes back to the client; None in its place cuts the connection."""
+    """Response to the client; None in its place cuts the connection."""
 
     status: int
     headers: list[tuple[str, str]]

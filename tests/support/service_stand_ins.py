@@ -56,7 +56,7 @@ class ServiceStandIn(Serving):
     """
 
     operator: ClassVar[str]
-    """Where the operator is."""
+    """Import path of the operator."""
     ui: ClassVar[str | None] = None
     """The address of the Spark UI, where the service names one."""
     act: Callable[[dict[str, str], int], str] = lambda _conf, _looks: RUNNING
@@ -445,7 +445,7 @@ class DatabricksStandIn(ServiceStandIn):
         }
 
     def arrange(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # Its hook asks Airflow for its own version, and Airflow knows no provider beside .venv.
+        # The hook asks Airflow for its own version, and Airflow knows no provider beside .venv.
         hook: Any = import_module("airflow.providers.databricks.hooks.databricks_base").BaseDatabricksHook
         monkeypatch.setattr(hook, "user_agent_value", "the provider")
 
@@ -538,7 +538,7 @@ class SparkKubernetesStandIn(ServiceStandIn):
     operator = "airflow.providers.cncf.kubernetes.operators.spark_kubernetes.SparkKubernetesOperator"
     WORDS: ClassVar = {RUNNING: "RUNNING", DONE: "COMPLETED", FAILED: "FAILED"}
     pod: Answer = None
-    """What it says about a driver's pod, as long as that has not started."""
+    """Pod of a driver that has not started, as the API shows it."""
 
     def waits_for_an_image(self, seconds: int, status: int = 200) -> None:
         """Have drivers wait for an image, seen for so long already; with what status pods are answered."""

@@ -1,4 +1,4 @@
-"""What the processes of tests inherit of signals, whichever process has started the tests."""
+"""Signals that the processes of tests inherit, whichever process has started the tests."""
 
 from __future__ import annotations
 

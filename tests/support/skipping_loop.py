@@ -6,7 +6,7 @@ import asyncio
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """Its clock runs on as usual; `ahead_s` is added to it."""
+    """Event loop whose clock runs on as usual; `ahead_s` is added to it."""
 
     ahead_s = 0.0
 

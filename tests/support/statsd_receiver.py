@@ -20,14 +20,14 @@ _LAST = "that_was_all"
 
 
 class StatsdReceiver:
-    """What arrives on a port of its own."""
+    """Receiver of packets on a port of its own."""
 
     def __init__(self, socket_: socket.socket) -> None:
         self._socket = socket_
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes an Airflow send here, with tags."""
+        """Settings by which an Airflow sends here, with tags."""
         return {
             "AIRFLOW__METRICS__STATSD_ON": "True",
             "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",

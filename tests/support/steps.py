@@ -1,4 +1,4 @@
-"""How much work a call does, counted and not timed."""
+"""Work of a call, counted and not timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see in Airflow's own UI of the tabs with the pages, in a real Chromium."""
+"""Tabs with the pages as people see them in Airflow's own UI, in a real Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trigger yields, outside of a triggerer."""
+"""Events of a trigger, outside of a triggerer."""
 
 from __future__ import annotations
 

@@ -140,14 +140,14 @@ class RecordingStore(WrappedStore):
 
 
 class Fault(StrEnum):
-    """What goes wrong at one write."""
+    """Fault at one write."""
 
     CRASH_BEFORE = "crash before"
     CRASH_AFTER = "crash after"
     FAILS = "fails"
     """Nothing lands, and the store says that it is unavailable."""
     ANSWER_LOST = "answer lost"
-    """It lands, nobody says so; with `meanwhile`, others act before the writer looks again."""
+    """The write lands, nobody says so; with `meanwhile`, others act before the writer looks again."""
 
 
 class FaultyStore(WrappedStore):

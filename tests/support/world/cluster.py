@@ -15,7 +15,7 @@ class Cluster:
     says: str | None = None
     """Why the driver is gone; None: it lives."""
     meanwhile: Callable[[], object] | None = None
-    """What happens while it is asked for the first time."""
+    """Call made while the cluster is asked for the first time."""
     outlives: bool = True
     """Whether drivers outlive their tasks by now."""
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What can go wrong at one write of an operation, and who may come then."""
+"""Crash cases: a fault at one write of an operation, and another process that may come then."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def crash_cases(operations: tuple[Operation, ...], others: Others) -> Iterator[C
 
 
 class Struck(Protocol):
-    """What any test of crash points says of a case."""
+    """Case of a crash point, as any test of them sees it."""
 
     @property
     def write(self) -> str:
@@ -64,11 +64,11 @@ class Struck(Protocol):
 
     @property
     def fault(self) -> Fault | None:
-        """What goes wrong there."""
+        """Fault at the write."""
 
     @property
     def other(self) -> str | None:
-        """Who acts during it."""
+        """Process that acts during the fault."""
 
     def shows(self) -> Iterator[Hashable]:
         """Yield what has to be seen once."""

@@ -33,7 +33,7 @@ class EarlyWorld(World):
         super().__init__(store, config, stages)
 
     def read_upstreams(self, files: JobFiles, handover: Handover, new: list[str]) -> None:
-        """What is read need not cover what is to be folded in."""
+        """Upstreams read so far need not cover what is to be folded in."""
 
     def write(self, handover: Handover, *, run: str | None = None, store: ObjectStore | None = None) -> AckDocument:
         files = JobFiles(store or self.store, handover.job)
@@ -58,14 +58,14 @@ class EarlyWorld(World):
         return replace(ack, values={**ack.values, "reads": reads}, consumed=consumed)
 
     def reads(self, checkpoint: int) -> dict[str, Reads]:
-        """What each stage has read, in a retained checkpoint."""
+        """Reads of each stage, in a retained checkpoint."""
         entry = self.coordinator().head().completed_by_id(checkpoint)
         assert entry is not None
         lines = metadata_file.read(self.files, entry.metadata)
         return {line.stage: _reads_of(line.values) for line in lines if isinstance(line, StageLine)}
 
     def owed_reads(self, checkpoint: int) -> dict[str, Reads]:
-        """What each stage has still to read of upstreams, in a retained checkpoint."""
+        """Reads of upstreams that each stage still owes, in a retained checkpoint."""
         entry = self.coordinator().head().completed_by_id(checkpoint)
         assert entry is not None
         lines = list(metadata_file.read(self.files, entry.metadata))
@@ -88,7 +88,7 @@ class EarlyWorld(World):
         return found
 
     def read_again(self, epoch: str) -> set[tuple[str, str]]:
-        """What was read of upstreams that have run again since, in a pending epoch: reader, and what it had read."""
+        """Reads of upstreams that have run again since, in a pending epoch: the reader, and what it had read."""
         entry = self.coordinator().head().pending_of_epoch(epoch)
         assert entry is not None
         executions = attempt_documents.read(self.files, entry).executions

@@ -15,7 +15,7 @@ DIAMOND = (
 """One source, and a region of the three that come after it."""
 
 BLOCKING = tuple(replace(spec, pipelined=()) for spec in DIAMOND)
-"""The same without a pipelined exchange: every stage is a region."""
+"""Diamond without a pipelined exchange: every stage is a region."""
 
 ALL_PIPELINED = (
     StageSpec("clean"),
@@ -23,7 +23,7 @@ ALL_PIPELINED = (
     StageSpec("airports", ("clean",), pipelined=("clean",)),
     StageSpec("report", ("routes", "airports"), pipelined=("routes", "airports")),
 )
-"""The same four stages as one region."""
+"""Diamond as one region."""
 
 CHAIN = (
     StageSpec("clean"),

@@ -25,7 +25,7 @@ def parsed_documents() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def parsed_once_for_all() -> Iterator[None]:
-    """The same, over all tests of a file."""
+    """Parse each document once, over all tests of a file."""
     with parsed_once():
         yield
 
@@ -45,7 +45,7 @@ def world_on_files(tmp_path: Path) -> World:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where the test's worlds lie, as its parameter says."""
+    """Place of the test's worlds, by its parameter."""
     if request.param == places.MEMORY:
         yield request.param
         return
@@ -57,5 +57,4 @@ def place(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def examples() -> dict[type, Any]:
-    """One of each document, with every field filled."""
     return EXAMPLES

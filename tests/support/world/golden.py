@@ -1,4 +1,4 @@
-"""One of each document of the current format, with every field filled.
+"""Example of each document of the current format, with every field filled.
 
 `python -m tests.support.world.golden` writes the files in `tests/golden/<format>/` of the current format anew, after a
 field was added. What a released Cairn wrote is in `tests/golden_released/`; later versions must read it, so it never
@@ -92,7 +92,7 @@ from airflow_cairn.checkpoint.store.job_files import KINDS, encode
 
 ROOT = Path(__file__).parents[2] / "golden"
 RELEASED = Path(__file__).parents[2] / "golden_released"
-"""What each released version wrote, by version; never written anew."""
+"""Documents of each released version, by version; never written anew."""
 FOLDER = ROOT / str(codec.FORMAT)
 
 _EPOCH = "scheduled__2026-01-02T00.3a00.3a00.2b00.3a00"

@@ -29,11 +29,11 @@ PutFile = Callable[[JobFiles, str, str, bytes], StateHandle]
 
 
 class Grown(NamedTuple):
-    """What a driver has written of a state."""
+    """Files of a state that a driver has written."""
 
     output: Output
     handles: list[StateHandle]
-    """That it acknowledges."""
+    """Handles that the driver acknowledges."""
     there: list[StateHandle]
     """Base and deltas that were restored; none of a state that is new or small."""
 
@@ -191,7 +191,7 @@ def to_adopt(files: JobFiles, referred: set[str]) -> set[str]:
     """Give the keys of compactions whose every replaced file is one of these, or of such a compaction."""
     found: set[str] = set()
     there = [each.key for each in files.listing("") if layout.compaction_of(each.key)]
-    # One that is adopted and may be adopted by no other epoch has no record any more.
+    # An adopted compaction that no other epoch may adopt has no record any more.
     left = {key for key in there if layout.compaction_of(key) == key}
     alive = left
     while alive:  # one may replace the base of another

@@ -82,7 +82,7 @@ class Job:
         return {key for key in self.world.standing() if "/positions/" in key}
 
     def named(self) -> set[str]:
-        """What the positions of the retained checkpoints name."""
+        """Keys that the positions of the retained checkpoints name."""
         found = self.world.coordinator().verify()
         every = [each for v in found if v.slice for each in metadata.referred(v.slice.positions)]
         return {each.key for each in every}

@@ -1,4 +1,4 @@
-"""What a task does with master hooks."""
+"""A task's calls of master hooks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SECOND = timedelta(seconds=1)
 
 
 def asking(world: World, epoch: str, *hooks: MasterHook, allow: bool = False) -> TriggerRequest:
-    """What the task asks for."""
+    """Request of the task that triggers."""
     config = replace(world.config, allow_non_restored_state=allow)
     return replace(world.request(epoch), hooks=tuple(hook.name for hook in hooks), config=config)
 
 
 def triggered(world: World, epoch: str, *hooks: MasterHook, allow: bool = False, store: Any = None) -> Triggered:
-    """What the task that triggers does."""
+    """Trigger, and then ask the hooks, as the task that triggers does."""
     coordinator = world.coordinator(store)
     answer = coordinator.trigger(asking(world, epoch, *hooks, allow=allow))
     assert isinstance(answer, Triggered), answer
@@ -46,7 +46,7 @@ def run(world: World, epoch: str, *hooks: MasterHook) -> int:
 
 
 def states(world: World, checkpoint: int) -> dict[str, Any]:
-    """What each hook answered, as a retained checkpoint holds it."""
+    """Answer of each hook, as a retained checkpoint holds it."""
     entry = world.coordinator().head().completed_by_id(checkpoint)
     assert entry is not None
     lines = metadata_file.read(world.files, entry.metadata)

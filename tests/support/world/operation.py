@@ -1,4 +1,4 @@
-"""What a crash-point test strikes: one operation of the protocol, and the world in which it is due."""
+"""Target of a crash-point test: one operation of the protocol, and the world in which it is due."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Operation:
     limits: tuple[tuple[Any, str, float], ...] = ()
     """Constants that are smaller for as long as the operation is looked at: module, name, value."""
     epochs: tuple[str, ...] = ("e1", EPOCH, "e3")
-    """What has to complete in the end, whatever happened."""
+    """Epochs that have to complete in the end, whatever happened."""
 
     @contextmanager
     def limited(self) -> Iterator[None]:

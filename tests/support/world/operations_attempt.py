@@ -22,7 +22,7 @@ from tests.support.world.operation import EPOCH, Operation, Run
 from tests.support.world.world import TIMEOUT, World
 
 SMALL_MARKERS = ((acks, "MARKER_BYTES", 200), (acks, "PART_BYTES", 200))
-"""So small that acknowledgements go into parts."""
+"""Bounds so small that acknowledgements go into parts."""
 
 FULL_LIST = ((completed_epochs, "MAX_NOTED", 0),)
 """The next swap moves the head's list of completed epochs into a segment."""

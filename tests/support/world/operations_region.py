@@ -23,7 +23,7 @@ def _fail_over(world: World) -> Run:
 
 
 def _next_try(world: World) -> Run:
-    """Its writer, of the same region, has to run again first; nobody has reported the failure."""
+    """The writer, of the same region, has to run again first; nobody has reported the failure."""
     _half_done(world, "clean", "airports")
     world.submit(EPOCH, "routes", "routes-1")
     return lambda world, store: world.coordinator(store).begin(EPOCH, "routes", "routes-2")

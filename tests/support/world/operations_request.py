@@ -130,7 +130,7 @@ def _fail(world: World) -> Run:
 
 
 def _expire(world: World) -> Run:
-    """Who waits comes by and ends what has expired."""
+    """A waiting run comes by and ends the expired attempts."""
     _busy(world, "e3", "e4")
     world.clock.advance(TIMEOUT)
     return lambda world, store: _ask(world, "e3", store)

@@ -55,7 +55,7 @@ def _by_hand_later(world: World) -> Run:
 
 
 def _declined_too_often(world: World) -> Run:
-    """Who waits ends the attempt of a driver that declined, and the strategy allows no other."""
+    """A waiting task ends the attempt of a driver that declined, and the strategy allows no other."""
     _failing(world, FixedDelayRestart(1), tolerable=5)
     handover = world.submit(EPOCH, "routes").handover  # the first try is a failed one by this
     world.decline(handover)

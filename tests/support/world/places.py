@@ -1,4 +1,4 @@
-"""Where worlds lie: in memory, or each in a bucket of its own on a cloud's emulator, over the network."""
+"""Places of worlds: in memory, or each in a bucket of its own on a cloud's emulator, over the network."""
 
 from __future__ import annotations
 

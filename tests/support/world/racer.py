@@ -81,7 +81,6 @@ class Counting(MasterHook):
 
     @property
     def name(self) -> str:
-        """Its name."""
         return "counts"
 
     def note(self, what: str) -> None:

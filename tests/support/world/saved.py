@@ -68,7 +68,7 @@ def thrown_away(folder: ObjectStore) -> None:
 
 
 def audit_started(world: World, *epochs: str) -> None:
-    """What the newest checkpoint holds, is whole; nothing else is kept, and nothing is under way."""
+    """Assert that the newest checkpoint is whole, that nothing else is kept, and that nothing is under way."""
     coordinator = world.coordinator()
     coordinator.clean()
     head = coordinator.head()

@@ -110,7 +110,7 @@ def assert_whole(world: World, entry: SavepointEntry) -> integrity.Savepoint:
 
 
 def folded(world: World, entry: SavepointEntry) -> dict[str, bytes]:
-    """What each stage's state holds in a savepoint, as it was written."""
+    """State of each stage in a savepoint, as it was written."""
     store, stage, found = folder(world, entry), "", {}
     for line in read(store):
         if isinstance(line, StageLine):

@@ -22,7 +22,7 @@ NAME = "x" * 200
 MANY = 50
 """So many files with such names are more than a document holds."""
 VALUE, ITEMS = "model", "offsets"
-"""What the stage `airports` keeps."""
+"""Value and list of the stage `airports`."""
 
 
 class WorldWithFiles(World):

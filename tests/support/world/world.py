@@ -121,14 +121,14 @@ class World:
         self._tokens = itertools.count(1)
         self._claimants = itertools.count(1)
         self.ears: tuple[Ear, ...] = ()
-        """Who is told how the checkpoints ended that are triggered from now on."""
+        """Listeners of the checkpoints that are triggered from now on."""
         self.hooks: tuple[Ids, ...] = ()
-        """Who is asked at each trigger from now on."""
+        """Master hooks that are asked at each trigger from now on."""
         self._cleared = False
         self._come_in: itertools.count[int] | None = None
-        """How many numbers have come in; None: the job has no source."""
+        """Count of the numbers that have come in; None: the job has no source."""
         self.slices: dict[str, Slice] = {}
-        """What epochs read that read a window of time."""
+        """Slices of the epochs that read a window of time."""
         self.bulky = False
         """Whether epochs have so much to say that the head does not hold the documents of their attempts."""
         self.appends = False
@@ -156,7 +156,7 @@ class World:
             self.slices[epoch] = Slice(start.isoformat(), (start + timedelta(days=1)).isoformat())
 
     def fork(self) -> World:
-        """The same world again, from here on on its own."""
+        """Copy of the world that goes on by itself."""
         twin = World(self.memory.fork(), self.config, self.stages, self.job)
         twin.clock.now_ms = self.clock.now_ms
         twin._tokens, twin._claimants = copy.copy(self._tokens), copy.copy(self._claimants)
@@ -205,7 +205,7 @@ class World:
         )
 
     def ask(self, epoch: str, store: ObjectStore | None = None) -> TriggerAnswer:
-        """What the task that triggers does: ask for a checkpoint, and then the hooks."""
+        """Ask for a checkpoint, and then the hooks, as the task that triggers does."""
         coordinator = self.coordinator(store)
         answer = coordinator.trigger(self.request(epoch))
         if isinstance(answer, Triggered):
@@ -313,7 +313,7 @@ class World:
         return document
 
     def write(self, handover: Handover, *, run: str | None = None, store: ObjectStore | None = None) -> AckDocument:
-        """What a driver does before it acknowledges: read, compute, write its files."""
+        """Do a driver's work before its acknowledgement: read, compute, write its files."""
         files = JobFiles(store or self.store, self.job)
         run = run or self.new_token()
         owed = [each.epoch for each in handover.backlog if each.slice is not None]
@@ -372,7 +372,7 @@ class World:
             assert [epoch for part in read for epoch in part] == new, "each upstream covers what is to be folded in"
 
     def written(self, files: JobFiles, uid: str, execution: Execution) -> list[str]:
-        """What an execution has written to be read on: the epochs that it folded in."""
+        """Epochs that an execution has folded into the output that others read."""
         ack = acks.read_ack(files, uid, execution)
         handle = next(h for s in acks.subtasks_of(files, ack) for h in s.handles if h.output == "exchange.rows")
         found: list[str] = json.loads(files.get(handle.path, max_bytes=10_000).data)
@@ -410,7 +410,7 @@ class World:
         )
 
     def in_flight(self, files: JobFiles, handover: Handover) -> dict[tuple[str, str], list[str]]:
-        """What executions of earlier epochs wrote and somebody has still to read, by upstream and token."""
+        """Output of executions of earlier epochs that some stage has still to read, by upstream and token."""
         found: dict[tuple[str, str], list[str]] = {}
         at: InFlightLine | None = None
         for line in metadata_file.read(files, handover.restore.metadata) if handover.restore else ():
@@ -440,7 +440,7 @@ class World:
             return folded, None
         return folded, (outputs["state.lookup"], handles["state.lookup"])
 
-    # What an auditor looks at.
+    # Views for an auditor.
 
     def folded(self, checkpoint: int | None = None) -> dict[str, list[str]]:
         """The epochs folded into each stage's state, in a retained checkpoint (the newest by default)."""
@@ -485,7 +485,7 @@ class World:
         return found
 
     def awaited(self) -> set[str]:
-        """What nothing but a waiting notice refers to: documents and markers of attempts that were aborted."""
+        """Objects to which only a waiting notice refers: documents and markers of attempts that were aborted."""
         notices = self.coordinator().head().notices
         aborted = [each for each in notices if each.status is Status.FAILED]
         found = {layout.pending(each.checkpoint, each.token) for each in aborted} & self.standing()
@@ -495,7 +495,7 @@ class World:
         return found - self.referred()
 
     def lent(self) -> set[str]:
-        """What `lent_by` gives, but for what checkpoints refer to."""
+        """Keys of `lent_by` to which no checkpoint refers."""
         return lent_by(self.coordinator()) - self.referred()
 
     def standing(self) -> set[str]:
@@ -543,7 +543,7 @@ class World:
         assert not {name for each in head.notices for name in each.listeners} & {ear.name for ear in self.ears}
 
     def _audit_source(self, completed: list[EndedEntry]) -> None:
-        """What the epochs read one after the other is what came in, each once, in order."""
+        """The epochs have read what came in, each number once, in order."""
         if self._come_in is None:
             return
         # The slice of an epoch that no retained checkpoint holds is gone; those of the others go on where it ended.
