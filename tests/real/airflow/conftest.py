@@ -53,7 +53,7 @@ if sys.argv[1:2] == ["scheduler"]:
 
     storage.Waiting = partial(storage.Waiting, longest_s=20.0)
 """
-"""What has tasks wait for a store that refuses for less than five minutes, in airflow_local_settings.py."""
+"""Local settings by which tasks wait for a store that refuses for less than five minutes."""
 SEES_PROVIDERS = """
 if sys.argv[1:2] == ["triggerer"]:
     import airflow
@@ -61,7 +61,7 @@ if sys.argv[1:2] == ["triggerer"]:
     sys.path.append("{folder}")
     airflow.__path__.append("{folder}/airflow")
 """
-"""What has the triggerer import the providers of services; a DAG file does that for its tasks."""
+"""Local settings by which the triggerer imports the providers of services; a DAG file does that for its tasks."""
 HEARTBEAT_TIMEOUT_S = 20
 """A supervisor tells of itself every second; one that a busy machine keeps waiting is not to be taken for dead."""
 ENDS_AIRFLOW = "ends_airflow"
@@ -71,7 +71,7 @@ ON_A_SCHEDULE = "on_a_schedule"
 BY_ITS_TEST = "by_its_test"
 """The tag of DAGs that stay paused until their test lets them run, because they have a schedule."""
 USERS = {CLEARS: "user", LOOKS: "viewer"}
-"""Who clears has no more rights than the documentation asks for."""
+"""Roles of the users; `CLEARS` has no more rights than the documentation asks for."""
 
 
 NOTING = """#!/bin/sh
@@ -111,7 +111,7 @@ class Gates:
 
     @property
     def metrics(self) -> Path:
-        """What Airflow's processes have sent of Cairn's metrics, a packet a line."""
+        """Cairn's metrics that Airflow's processes have sent, a packet a line."""
         return self.folder / "metrics"
 
     def hold(self, job: str, run: str, attempt: int, point: str) -> None:
@@ -165,7 +165,7 @@ def storage(shared: Path) -> str:
 
 @pytest.fixture(scope="session")
 def gates(shared: Path) -> Gates:
-    """Where the test application is stopped."""
+    """Gates at which the test application is stopped."""
     return Gates(shared / "gates")
 
 
@@ -221,7 +221,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def statsd(gates: Gates) -> Iterator[dict[str, str]]:
-    """What makes Airflow send Cairn's metrics to `Gates.metrics`."""
+    """Settings by which Airflow sends Cairn's metrics to `Gates.metrics`."""
     with metrics_sink.sink(gates.metrics) as env:
         yield env
 

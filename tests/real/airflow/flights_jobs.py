@@ -16,7 +16,7 @@ BUCKET, STORAGE = "resume", "s3://resume/cairn"
 
 
 class Shell:
-    """Where somebody types `cairn`, with the server's keys in the environment.
+    """Shell in which somebody types `cairn`, with the server's keys in the environment.
 
     Args:
         server: with the storage.

@@ -46,7 +46,7 @@ class Scenario:
     gates: Gates
     store: JobStore
     group: str = "epoch."
-    """What the ids of the stages' tasks begin with."""
+    """Prefix of the ids of the stages' tasks."""
 
     @property
     def name(self) -> str:

@@ -23,13 +23,14 @@ SECONDS = "seconds"
 """The property with the seconds that a test took itself."""
 AT_ONCE = 4
 SLOTS = 2 * AT_ONCE
-"""Of the executor: a test holds two drivers at most while it waits for something else to run."""
+"""Slots of the executor: a test holds two drivers at most while it waits for something else to run."""
 SHARED = frozenset(
     {"airflow", "gates", "shared", "storage", "s3_server", "gcs_server", "azure_server", "warm_spark"}
     | {"lake", "flights", "shell", "kept", "scenario"}
 )
-"""What a marked test may ask for beside its parameters: all but the last live longer than it, and that one is made
-from them."""
+"""Fixtures that a marked test may have beside its parameters: all but the last live longer than the test, and the last
+is made from them.
+"""
 
 _Part = tuple[Future[float], Callable[[], None]]
 

@@ -1,4 +1,4 @@
-"""What a test may ask of a job's store: its checkpoints, its state, and whether anything lies about."""
+"""A job's store as tests see it: its checkpoints, its state, and whether anything lies about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds the stages, on a real Airflow: a stage that lags, a master hook, a listener, an asset."""
+"""Surroundings of stages, on a real Airflow: a stage that lags, a master hook, a listener, an asset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def owed(gates: Gates, run_id: str, stage: str) -> list[str]:
 def test_a_checkpoint_completes_without_a_stage_that_lags(
     airflow: AirflowHome, gates: Gates, shared: Path, storage: str
 ) -> None:
-    """semantics B3, T7, C4: its task is skipped, its next run reads what it owes; hook and listener are asked.
+    """semantics B3, T7, C4: the lagging stage is skipped, its next run reads its backlog; hook and listener are asked.
 
     A DAG that is scheduled on the job's asset runs, and learns which checkpoints completed. Another one waits for the
     second epoch in the triggerer.

@@ -1,4 +1,4 @@
-"""What a clear reaches on a real Airflow, with the least rights that can do it. Nothing runs here, and no Spark."""
+"""Reach of a clear on a real Airflow, with the least rights that can do it. Nothing runs here, and no Spark."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_run_that_is_not_there(hook: AirflowApiHook) -> None:
 
 
 def test_a_cleared_task_has_another_id(paused: AirflowHome, hook: AirflowApiHook) -> None:
-    """semantics F5: what compare-and-clear rests on; the note is what the page shows."""
+    """semantics F5: compare-and-clear rests on the id; the note shows on the page."""
     before = hook.task_facts(DAG_ID, "r1", TaskRef("first"))
     hook.clear(DAG_ID, "r1", [TaskRef("first")], "Cairn: why")
     after = hook.task_facts(DAG_ID, "r1", TaskRef("first"))

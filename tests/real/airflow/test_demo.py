@@ -36,7 +36,7 @@ from tests.docs.test_shell_blocks import LINES
 pytestmark = pytest.mark.e2e
 
 _TYPED = ("airflow connections add cairn_session ", "airflow dags trigger flights --logical-date ")
-"""How lines begin that pages have one type in an Airflow that runs; the second reads a day once more."""
+"""First words of lines that pages have one type in a running Airflow; the second reads a day once more."""
 
 
 def typed() -> str:
@@ -167,7 +167,7 @@ def test_ctrl_c_before_the_end(tmp_path: Path, demo: Callable[..., RealProcess])
     process = demo("--epochs", "1", "--kill", "none")
     # The plain pass is a Spark driver too, and Airflow starts beside it.
     process.wait_until(lambda: running(process.family(), "SparkSubmit"), 600, "a Spark driver")
-    # They are not counted twice: some of them live for a moment only.
+    # Processes are not counted twice: some of them live for a moment only.
     family = process.wait_until(lambda: many(process), 600, "Airflow to start")
     printed = ctrl_c(process, tmp_path, family)
     assert process.returncode == 130, printed

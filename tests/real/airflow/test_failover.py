@@ -1,4 +1,4 @@
-"""What runs again after a failure, on a real Airflow: the rows of docs/failover.md.
+"""Stages that run again after a failure, on a real Airflow: the rows of docs/failover.md.
 
 Each test says how often each task ran and `spark-submit` was started, which checkpoints there were, that the state is
 what a plain recomputation gives, and that no file is left that nothing refers to.

@@ -1,4 +1,4 @@
-"""What runs again where more dies than a driver: Airflow's own processes, callbacks, the storage, time itself.
+"""Stages that run again where more dies than a driver: Airflow's own processes, callbacks, the storage, time itself.
 
 The rows of docs/failover.md that `test_failover.py` leaves.
 """
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 EXPIRED = "CHECKPOINT_EXPIRED"
 WAITS = "Waiting for the store since "
 POINTS = ("started", "writing", "written", "acknowledged")
-"""Of an application, in order: where row 21 kills it."""
+"""Points of an application at which row 21 kills it, in order."""
 DIES = {"e1": "a", "e2": "b", "e3": "c"}
 """The stage that row 21 kills in each run."""
 LAUNCHED = "deferred"
@@ -298,7 +298,7 @@ def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, st
 @pytest.mark.soak  # tests/real/spark/test_killed_at_writes.py kills a driver at any write
 @ON_SUBMIT
 def test_a_driver_dies_at_each_point_21_in_spark(scenario: Scenario) -> None:
-    """semantics A2, A5, F1: what row 21 says, in Spark: half of what is written goes, what is acknowledged stays."""
+    """semantics A2, A5, F1: row 21 in Spark: half-written output goes, acknowledged output stays."""
     # Each point costs two JVMs by spark-submit, and there the runs above show the others.
     points = POINTS if scenario.on_connect else ("writing",)
     runs = {f"e{number}": point for number, point in enumerate(points, start=1)}

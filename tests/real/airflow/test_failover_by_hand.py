@@ -1,4 +1,4 @@
-"""What runs again where people or other programs reach into a run: they edit its file, clear, pause, delete.
+"""Stages that run again where people or other programs reach into a run: they edit its file, clear, pause, delete.
 
 The rows of docs/failover.md that the other modules leave. Where a text says what to do, the test does it.
 """

@@ -1,4 +1,4 @@
-"""What runs again where the storage, a clock, another program or maintenance gets in the way of a run.
+"""Stages that run again where the storage, a clock, another program or maintenance gets in the way of a run.
 
 Rows of docs/failover.md of which each takes minutes: `make soak` runs them.
 """

@@ -1,4 +1,4 @@
-"""What people do in Airflow's pages, on a real Airflow: clear, mark, delete, rewind.
+"""People's acts in Airflow's pages, on a real Airflow: clear, mark, delete, rewind.
 
 After each the state holds every epoch that completed, once.
 """
@@ -164,7 +164,7 @@ def test_completed_runs_are_cleared_and_the_job_is_rewound(airflow: AirflowHome,
     typed = [str(VENV / "bin" / "cairn"), *shlex.split(command)[1:], "--yes"]
     done = subprocess.run(typed, capture_output=True, text=True, check=True)
     assert "in this order:\n  e2\n  e3\n" in done.stdout
-    # One after the other: of two that are cleared at once Airflow may start the later one first (measured).
+    # Runs are cleared one after the other: of two at once Airflow may start the later one first (measured).
     for run_id in ("e2", "e3"):
         clear_run(airflow, dag_id, run_id)
         ended(airflow, dag_id, run_id, "success")

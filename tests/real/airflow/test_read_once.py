@@ -137,7 +137,7 @@ def test_what_a_changed_schedule_leaves_is_read_by_the_command_in_the_log(airflo
     wait_until(lambda: states() == ["failed", *["success"] * 4], 600, "what was left", details=lambda: str(states()))
     (left,) = JobStore(storage, dag_id).coordinator.head().completed[-1].read.windows
     assert left.window == ReadWindow(datetime(2001, 1, 1, tzinfo=UTC), datetime(2001, 1, 4, 6, tzinfo=UTC)), "no gap"
-    # Its whole interval is read by now, so the refused run ends as skipped.
+    # The run's whole interval is read by now, so the refused run ends as skipped.
     api.clear(dag_id, refused["dag_run_id"], [FIRST], downstream=True)
     wait_until(lambda: states() == ["success"] * 5, 600, "the refused run", details=lambda: str(states()))
 

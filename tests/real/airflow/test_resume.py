@@ -36,7 +36,7 @@ pytestmark = [
 
 FIRST = "epoch.clean"
 BUCKETS = 36
-"""Of the histogram of delays; see dags/applications/routes.py."""
+"""Number of buckets of the histogram of delays; see dags/applications/routes.py."""
 
 
 class Plain:

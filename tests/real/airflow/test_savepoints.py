@@ -127,7 +127,7 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     once = dict.fromkeys(("trigger_checkpoint", "second", "wait_for_checkpoint"), ("success", 1))
     assert tries(airflow, name, "e1") == {**once, "first": ("success", 1)}
     found = tries(airflow, name, "e2")
-    # It may have asked just before its DAG was paused: then the job had stopped, and another try has asked since.
+    # The stage may have asked just before the DAG was paused: then the job had stopped, and another try has asked.
     assert found.pop("first") in [("success", number) for number in (1, 2, 3)]
     assert found == once
     assert job.outcomes() == [(1, 1, COMPLETED), (3, 1, COMPLETED)]
@@ -141,7 +141,7 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
 def test_a_drain_lets_the_last_window_out(
     airflow: AirflowHome, gates: Gates, lake: Lake, storage: str, warm_spark: ConnectServer
 ) -> None:
-    """semantics P2: what no time would close goes out in one last epoch, and nothing goes out twice.
+    """semantics P2: windows that no time would close go out in one last epoch, and none goes out twice.
 
     The job has one run at a time, and another one is queued when it is told to stop: that gives its place to the last.
     """

@@ -1,4 +1,4 @@
-"""What happens around one stage, on a real Airflow with real spark-submit; what dies in stages: `test_failover*.py`."""
+"""Life around one stage, on a real Airflow with real spark-submit; what dies in stages: `test_failover*.py`."""
 
 from __future__ import annotations
 

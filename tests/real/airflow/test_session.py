@@ -60,7 +60,7 @@ def share_a_server_that_dies(airflow: AirflowHome, gates: Gates, storage: str, j
     _, late = (gates.wait_until_reached(JOB, "e2", 1, stage) for stage in ("function-0", "function-1"))
     assert server() == first, "it outlives the task that started it, and its epoch"
     commands = json.dumps([each.info for each in psutil.process_iter(["cmdline"])])
-    # Where both failures come together, the first takes the second along anyway.
+    # If both failures come together, the first takes the second along anyway.
     late.suspend()
     process.kill()
     wait_until(lambda: WELL_AGAIN in _acknowledged(job, 2), 600, WELL_AGAIN)
@@ -102,7 +102,7 @@ def share_a_server_that_dies(airflow: AirflowHome, gates: Gates, storage: str, j
 @pytest.mark.side_by_side(300)
 @pytest.mark.soak  # PySpark's client begins to doubt a silent server after two minutes; the rest is as above
 def test_a_server_that_hangs_is_one_failure_28(airflow: AirflowHome, gates: Gates, storage: str) -> None:
-    """semantics V4, F4: its JVM stands still; a stage that notices after another has replaced it costs no restart."""
+    """semantics V4, F4: the JVM stands still; a stage that notices after another has replaced it costs no restart."""
     api, job, name = airflow.api, JobStore(storage, "hung_session"), "hung_session"
     for stage in ("function-0", "function-1"):
         gates.hold(name, "e1", 1, stage)

@@ -1,4 +1,4 @@
-"""What epochs read, on a real Airflow: files that arrive, and the events of an asset."""
+"""Inputs of epochs, on a real Airflow: files that arrive, and the events of an asset."""
 
 from __future__ import annotations
 

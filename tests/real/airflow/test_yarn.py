@@ -148,7 +148,7 @@ def test_stages_run_in_containers_of_yarn(airflow: AirflowHome, yarn: YarnCluste
     seen = [*range(1000, 1100), *range(2000, 2100), *range(3000, 3100)]
     assert sorted(row["id"] for row in job.state("count", "seen")) == seen
     applications = yarn.applications()
-    # As many as attempts, and no driver that YARN itself started again.
+    # Each attempt has one application, and YARN itself started no driver again.
     assert [(app["state"], app["finalStatus"]) for app in applications] == [
         ("FINISHED", "SUCCEEDED"),
         ("FAILED", "FAILED"),

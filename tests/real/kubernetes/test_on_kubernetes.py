@@ -1,4 +1,4 @@
-"""What follows a fault on Kubernetes: a real API server with RBAC, a real Airflow, real `spark-submit` and drivers.
+"""Faults on Kubernetes: a real API server with RBAC, a real Airflow, real `spark-submit` and drivers.
 
 Not real: the node, on which a pod is a process, and the controller of SparkApplications (scripts/harness/kubernetes).
 The rights are those of the page (docs/how-to/run-on-a-cluster.md). Drivers need no executors here (`local[1]`).
@@ -74,7 +74,7 @@ from airflow_cairn.hooks import kubernetes_pods
 
 kubernetes_pods.STUCK_S = 10.0
 """
-"""What has tasks wait for an image for ten seconds, in airflow_local_settings.py."""
+"""Local settings by which tasks wait for an image for ten seconds."""
 
 
 def dag_of(way: str, fault: str) -> str:
@@ -101,7 +101,7 @@ class Lab:
 
     @property
     def name(self) -> str:
-        """What the names of the stage's resources begin with."""
+        """Prefix of the names of the stage's resources."""
         return self.dag.replace("_", "-")
 
     @property
@@ -323,7 +323,7 @@ def mark_failed(lab: Lab) -> None:
 
 
 def clear(lab: Lab) -> None:
-    """Its driver has written, and waits."""
+    """The driver has written, and waits; then the task is cleared."""
     pod = lab.the_driver()
     if lab.way.startswith("deferred"):
         lab.airflow.api.wait_for_task(lab.dag, RUN, TASK, states={"deferred"})
@@ -370,7 +370,7 @@ FAULTS: dict[str, Fault] = {
     "triggerer_killed": (kill_triggerer, COMPLETED, 1),
     "api_away": (take_api_away, COMPLETED, 1),
 }
-"""What happens, how the checkpoints end, and how many pods a node took."""
+"""Faults, each with its act, the ends of the checkpoints, and the number of pods that a node took."""
 WAYS = {
     "submit": set(FAULTS) - {"triggerer_killed"},
     "operator": set(FAULTS) - {"triggerer_killed", "submission_cut"},
@@ -378,10 +378,10 @@ WAYS = {
     "submit_program": {"none", "killed", "worker_killed", "submission_lost", "cleared"},
     "deferred_program": {"none", "node_lost", "evicted", "marked_failed"},
 }
-"""How a stage is submitted, and what befalls it so. Programs have no `Epoch` block."""
+"""Ways to submit a stage, each with its faults. Programs have no `Epoch` block."""
 CASES = [(way, fault) for fault in FAULTS for way, faults in WAYS.items() if fault in faults]
 ALONE = "api_away"
-"""What strikes all: it comes last."""
+"""Fault that strikes all cases: it comes last."""
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ OTHER = {
     "kind": "rewind",
     "operation": "of-this-test",
 }
-"""What the routes that are walked name."""
+"""Names in the routes that are walked."""
 
 
 def declare(storage: str) -> None:

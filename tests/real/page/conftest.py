@@ -1,4 +1,4 @@
-"""What the tests of the page share."""
+"""Fixtures of the page's tests."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ COMPLETED = "COMPLETED"
 JOB = f"/dags/{DAG}/jobs/{DAG}"
 
 BEGIN = frozenset({"checkpoint", "savepoint", "stop"})
-"""What begins an operation."""
+"""Acts that begin an operation."""
 OF_PAGE = {"accept": "text/html", "sec-fetch-site": "same-origin"}
-"""What a browser says of a request that a page of Airflow's own address sends."""
+"""Headers of a browser's request that a page of Airflow's own address sends."""
 
 
 @dataclass(frozen=True)
 class Act:
-    """What a person wants."""
+    """Act that a person wants."""
 
     kind: str
     tab: str = ""
@@ -65,19 +65,19 @@ class Act:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What it is about, as REST has it."""
+        """Object of the act, as REST has it."""
         about: dict[str, Any] = {} if self.checkpoint is None else {"checkpoint": self.checkpoint}
         return about | ({"stage": self.stage} if self.stage else {}) | ({"drain": True} if self.drain else {})
 
     @property
     def address(self) -> str:
-        """Its address, below the job's interventions."""
+        """Address of the act, below the job's interventions."""
         return f"{self.kind}?{httpx.QueryParams(self.about)}" if self.about else self.kind
 
 
 @dataclass(frozen=True)
 class People:
-    """One who may edit the DAG's runs and one who may look, each as a person and as a program."""
+    """A person who may edit the DAG's runs and another who may look, each with a program of theirs."""
 
     airflow: AirflowHome
     world: World

@@ -21,7 +21,7 @@ BASES = ("", "/team/airflow")
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What Airflow's app answers, by its base path."""
+    """Answers of Airflow's app, by its base path."""
     folder = tmp_path_factory.mktemp("airflow")
     env = {
         **os.environ,
@@ -57,7 +57,7 @@ def test_the_plugin_answers_in_airflows_own_app(answered: dict[str, Any], base: 
 
 @pytest.mark.parametrize("base", BASES)
 def test_every_route_asks_airflow_for_the_right_to_its_dag(answered: dict[str, Any], base: str) -> None:
-    """One may do everything with one DAG: no route about another answers, and no list has it."""
+    """The narrow user may do everything with one DAG: no route about another answers, and no list has it."""
     found = answered["of"][base]
     gets, posts = (
         sum(n for each, n in found["walked"]["nobody"].items() if each.startswith(method)) for method in ("GET", "POST")
@@ -93,7 +93,7 @@ def test_airflow_starts_and_answers_where_the_page_cannot_be_made(answered: dict
 
 @pytest.mark.parametrize("base", BASES)
 def test_airflows_own_api_answers_in_the_same_process_as_the_user(answered: dict[str, Any], base: str) -> None:
-    """It knows a run that the job does not, and knows none of another id."""
+    """Airflow knows a run that the job does not, and knows none of another id."""
     found = answered["of"][base]["of_run"]
     for user in ("ada", "vera"):
         made, never_made = found[user]

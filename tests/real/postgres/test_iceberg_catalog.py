@@ -74,7 +74,7 @@ class ByBranchesInPostgres(ByBranches, InPostgres):
 
 
 class ByBranchesInRest(ByBranches, InRest):
-    """The same, in Apache's own REST catalog."""
+    """Branches in Apache's own REST catalog."""
 
 
 REST = pytest.param("rest", marks=[pytest.mark.spark, pytest.mark.soak])

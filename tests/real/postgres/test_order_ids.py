@@ -52,7 +52,7 @@ def position(dsn: str) -> tuple[Any, ...]:
 
 
 def triggered(world: World, epoch: str, hook: MasterHook) -> dict[str, int]:
-    """What the task that triggers does; gives the ids that the epoch's stages take."""
+    """Trigger as the task does; gives the ids that the epoch's stages take."""
     answer = world.coordinator().trigger(replace(world.request(epoch), hooks=(hook.name,)))
     assert isinstance(answer, Triggered)
     world.coordinator().ask_hooks(answer.pending, [hook])

@@ -135,7 +135,7 @@ def test_rows_take_the_place_of_others(place: Postgres, monkeypatch: pytest.Monk
 
 
 def test_added_rows_are_taken_back(place: Postgres) -> None:  # semantics R5
-    """By the transaction that has added them, if nobody has changed one; an upsert stays."""
+    """Rows go by the transaction that has added them, if nobody has changed one; an upsert stays."""
     place.owner = staged_tables.owner_of("flights", "s3://lake/cairn")
     ways: dict[int, dict[str, Any]] = {2: {}, 3: {}, 4: {"mode": Mode.UPSERT, "key": ("id",)}, 5: {}}
     told = [

@@ -48,7 +48,7 @@ def rows(dsn: str, table: str) -> list[tuple[Any, ...]]:
 
 
 def stage_orders(world: World, dsn: str, epoch: str, *, dies: bool = False) -> None:
-    """What the stage `routes` does; a driver that dies has staged, and does not acknowledge."""
+    """Stage orders as `routes` does; a driver that dies has staged, and does not acknowledge."""
     answer = world.coordinator().begin(epoch, "routes", world.new_claimant())
     assert isinstance(answer, Submit)
     staging = world.new_token()

@@ -40,7 +40,7 @@ TASKS: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture(autouse=True)
 def _ended_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tested here is what is said once a store has been waited for."""
+    """Waits for a store end at once: the errors after them are tested here."""
     monkeypatch.setattr("airflow_cairn.hooks.storage.Waiting", partial(Waiting, longest_s=0.0))
     monkeypatch.setattr("airflow_cairn.triggers.polling.LONGEST_S", 0.0)
 

@@ -231,7 +231,7 @@ def test_403_is_never_absence(store: ObjectStore, direct: ObjectStore, proxy: S3
             verb()
     # Nothing is sent twice; two of the verbs look by HEAD, and by GET where that is refused.
     assert len(proxy.requests) == len(verbs) + 2
-    # What may not be deleted is reported (semantics W7).
+    # A refused deletion is reported (semantics W7).
     (failure,) = store.delete(["head.json"])
     assert "AccessDenied" in str(failure)
 

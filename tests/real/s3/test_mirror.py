@@ -96,7 +96,7 @@ def test_the_runbook(s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.Mo
     assert all(found.whole for found in west.coordinator().verify())
     assert west.folded() == {stage: ["e1", "e2", "e3"] for stage in ("clean", "routes", "airports", "report")}
     west.run_epoch("e4", "e5")
-    # It comes back: a zombie driver ends, a pass is refused, and so is each trigger.
+    # The first region comes back: a zombie driver ends, a pass is refused, and so is each trigger.
     east.drive(handover)
     with pytest.raises(RefusedError, match="was activated"):
         east.coordinator().mirror(west.store)
@@ -112,7 +112,7 @@ def test_the_runbook(s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.Mo
 def test_another_provider(
     way: str, s3_server: S3Server, s3_bucket: str, s3_options: S3Options, tmp_path: Path, gcs_server: GcsServer
 ) -> None:
-    """What the first store knows a file by says nothing at the second; the content's checksum does (semantics W9)."""
+    """The first store's tags say nothing at the second; the content's checksum does (semantics W9)."""
     bucket = open_store(f"s3://{s3_bucket}/cairn", s3=s3_options)
     assert isinstance(bucket, S3Store)
     target: ObjectStore = bucket

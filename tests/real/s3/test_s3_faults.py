@@ -31,9 +31,9 @@ pytestmark = pytest.mark.s3
 
 STAGES = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
 TIMEOUT_S = 0.3
-"""How long the client waits where the fault is that answers come late."""
+"""Seconds that the client waits where the fault is that answers come late."""
 PATIENCE_S = 300.0
-"""How long it waits elsewhere: on a busy machine a good answer can take longer than a late one does."""
+"""Seconds that it waits elsewhere: on a busy machine a good answer can take longer than a late one does."""
 ATTEMPTS = 4
 MANY_ATTEMPTS = 20
 """For a fault that passes and whose client waits for so short a time that good answers, too, may come late."""

@@ -1,4 +1,4 @@
-"""What each role needs, as docs/reference/storage.md says it: a proxy answers 403 to all else (semantics W3, W7)."""
+"""Rights of each role, as docs/reference/storage.md says them: a proxy answers 403 to all else (semantics W3, W7)."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _begun(through: Open, config: CheckpointConfig | None = None) -> World:
 
 @pytest.mark.parametrize("ended", ["expired", "declined"])
 def test_a_driver_that_may_not_write_the_head_acknowledges_late_too(through: Open, ended: str) -> None:
-    """On the happy path it only reads it; where an attempt has ended, others note in it what became of it (A2)."""
+    """Without the right a driver only reads the head; after its attempt's end others note its outcome there (A2)."""
     world = _begun(through)
     driver = through(may("driver"))
     clean = world.submit("e1", "clean").handover

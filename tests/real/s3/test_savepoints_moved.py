@@ -88,7 +88,7 @@ def take(world: World, place: Place, target: str, *, after_first: Callable[[], N
 
 
 def content(world: World) -> dict[str, str]:
-    """What the newest checkpoint's files hold, by the part of their names that stays."""
+    """Hashes of the newest checkpoint's files, by the part of their names that stays."""
     entry = world.coordinator().head().latest_completed()
     assert entry is not None
     return {
@@ -165,7 +165,7 @@ def test_from_bucket_to_bucket_to_a_disk_to_another_bucket(place: Place, tmp_pat
 
 
 def test_a_job_moves_from_s3_to_google_and_on_to_azure(place: Place) -> None:  # semantics P1, R1, R6, C5
-    """By a savepoint in the other provider's bucket; there it goes on where it stood, byte for byte."""
+    """A savepoint in the other provider's bucket moves the job; there it goes on where it stood, byte for byte."""
     world = on(place.open(f"s3://{place.lake}/cairn"), "e1", "e2")
     done = ["e1", "e2"]
     for root in (place.google, place.azure):
@@ -194,7 +194,7 @@ def alter(place: Place, uri: str) -> None:
 
 @pytest.fixture(params=["file to s3", "s3 to file", "s3 to s3", "s3 to google", "google to azure"])
 def ways(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> tuple[str, str]:
-    """Where a job is, and where its savepoints go."""
+    """Place of the job, and of its savepoints."""
     disk = tmp_path.as_uri()
     return {
         "file to s3": (f"{disk}/lake", f"s3://{place.kept}/nightly"),
@@ -223,7 +223,7 @@ def test_a_copy_that_was_altered_is_noticed(place: Place, ways: tuple[str, str])
 
 
 def test_a_source_that_somebody_alters_makes_no_savepoint(place: Place, ways: tuple[str, str]) -> None:
-    """semantics P1, W3: it was verified as a whole before, and each file is copied only as it was then"""
+    """semantics P1, W3: the source was verified as a whole before, and each file is copied only as it was then."""
     storage, target = ways
     world = on(place.open(storage), "e1")
     entry = take(world, place, target, after_first=lambda: alter(place, f"{storage}/{JOB}"))

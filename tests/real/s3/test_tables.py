@@ -1,4 +1,4 @@
-"""What removes rows of Iceberg and Delta tables on a real S3 server: the log, odd paths, once (decision 0056)."""
+"""Removal of rows of Iceberg and Delta tables on a real S3 server: the log, odd paths, once (decision 0056)."""
 
 from __future__ import annotations
 

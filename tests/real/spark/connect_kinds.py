@@ -1,4 +1,4 @@
-"""What a client that ran `applications/connect_kinds.py`, or none, has said."""
+"""Output of a client that ran `applications/connect_kinds.py`, or none."""
 
 from __future__ import annotations
 

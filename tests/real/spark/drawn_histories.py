@@ -28,7 +28,7 @@ class Step:
     """One epoch of a history."""
 
     changed: Rows = field(default_factory=dict)
-    """What it writes: rows for the updated state, partials for the aggregated one."""
+    """Rows that it writes for the updated state, partials for the aggregated one."""
     deleted: frozenset[str] = frozenset()
     parallelism: int = 2
     rewind: bool = False
@@ -38,7 +38,7 @@ class Step:
     tried: str = ""
     """The end of a try before the one that counts: it `fails`, or its driver is `killed`."""
     at: int = 0
-    """At which of its own writes the driver is killed."""
+    """Number of the driver's own write at which it is killed."""
 
     def given(self) -> dict[str, tuple[str, str | None]]:
         """Give what it writes once for each key that Spark holds equal: the key as written, and the value."""
@@ -97,7 +97,7 @@ COMPACTED = History(
         # The deletes are compacted beside an epoch that writes a deleted key again; the next one adopts the base.
         Step({SOME: DIME}, frozenset({NAN}), compact="beside"),
         Step({NULL: LOSS, NAN: DIME}, frozenset({OTHER}), 4),
-        # That epoch is given up, and what it had adopted is compacted with the runs beside.
+        # The epoch above is given up, and the base that it had adopted is compacted with the runs beside.
         Step({OTHER: LOSS}, frozenset({SOME}), 1, rewind=True, compact="before", tried="killed", at=1),
         Step({NULL: NONE, SOME: NONE}, frozenset({MINUS_ZERO}), compact="before"),
     ),

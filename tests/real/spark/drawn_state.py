@@ -94,6 +94,6 @@ HARD = [
     ),
     frame_of(["STRING", "STRING"], [(f"repeat('{each}', 1048576)", f"repeat('{each}ü', 524288)") for each in "ab"]),
 ]
-"""What is hard, whatever is drawn."""
+"""Hard frames, tested whatever is drawn."""
 ITEMS = st.lists(st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=4)), max_size=9)
-"""Of list states."""
+"""Items of list states."""

@@ -86,7 +86,7 @@ VALUES: dict[str, tuple[str, ...]] = {
         "CAST(map() AS MAP<DATE, STRING>)",
     ),
 }
-"""What may be stored, and is no key."""
+"""Values that may be stored, and are no keys."""
 
 BEYOND = frozenset(
     {
@@ -100,7 +100,7 @@ BEYOND = frozenset(
         VALUES["map<date,string>"][0],
     }
 )
-"""What pandas and polars have no value for: years that are not 1 to 9999, and texts that are no UTF-8."""
+"""Values that pandas and polars lack: years that are not 1 to 9999, and texts that are no UTF-8."""
 
 POINT = "X'0101000000000000000000F03F0000000000000040'"
 """As WKB."""

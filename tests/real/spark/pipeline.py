@@ -1,4 +1,4 @@
-"""What operator and sensor do around an application, done by hand: trigger, begin, set conf, complete, clean."""
+"""The work of operator and sensor around an application, by hand: trigger, begin, set conf, complete, clean."""
 
 from __future__ import annotations
 

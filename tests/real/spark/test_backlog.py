@@ -1,4 +1,4 @@
-"""What a stage owes is read first: older slices, and in-flight data that the restored checkpoint names (B3, F6)."""
+"""Backlog of a stage: older slices and in-flight data of the restored checkpoint are read first (B3, F6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application does wrong is what its failed task says: a real `spark-submit`, and the provider's own hook."""
+"""Mistakes of an application, in the error of its task: a real `spark-submit`, and the provider's own hook."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_one_name_for_two_states(
     assert not [text for text in printed if " INFO " in text or text.startswith("  File ")]
     assert seen[-1][:2] == ("airflow_cairn", "ERROR")
     assert f"stage routes: failed: InvalidStateError: {said}" in seen[-1][2]
-    # What the first one had written is gone, and the checkpoint's history says the same.
+    # The first snapshot's files are gone, and the checkpoint's history says the same.
     assert not list((job.folder / "flights").glob("chk-*/state/**/*.parquet"))
     progress = job.coordinator.progress(epoch_name("r1"))
     assert isinstance(progress, Failed)

@@ -245,7 +245,7 @@ def _parts(pipeline: Pipeline, submit: Submit) -> list[str]:
 
 
 def test_files_are_read_as_they_were_fixed(clients: Clients) -> None:  # semantics T11
-    """By their names as they are; over Connect size and time of the last change tell one content from another."""
+    """Names are taken as they are; over Connect size and time of the last change tell one content from another."""
     incoming = clients.folder / "in"
     incoming.mkdir()
     source = FileSource(f"file://{incoming}")

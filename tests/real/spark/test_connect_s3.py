@@ -27,7 +27,7 @@ APPLICATION = Path(__file__).parent / "applications" / "connect_kinds.py"
 
 @pytest.fixture
 def server(s3_server: S3Server) -> Iterator[ConnectServer]:
-    """One that may write to the S3 server, by credentials of its own."""
+    """Server that may write to the S3 server, by credentials of its own."""
     conf = {
         "spark.jars": ",".join(map(str, s3a_jars())),
         **s3a_conf(S3Options(s3_server.endpoint_url, s3_server.region)),

@@ -38,7 +38,7 @@ SITE = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
     "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
 }
-"""What a site may have for readers of its own."""
+"""Conf that a site may have for readers of its own."""
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_values_go_past_python_as_spark_means_them(
     capsys: pytest.CaptureFixture[str],
     kinds: tuple[str, ...],
 ) -> None:  # semantics W12, K1
-    """As keys that are looked up and updated, by runs of both kinds of timestamps, and shown without Spark."""
+    """Keys are looked up and updated, by deltas of both kinds of timestamps, and shown without Spark."""
     monkeypatch.setattr(deltas, "SCANNED_BYTES", -1)
     monkeypatch.setattr(merges, "WHOLE_BYTES", -1)
     pipeline.config = replace(pipeline.config, retained=2)
@@ -360,7 +360,7 @@ def test_a_watermark_that_the_application_gives_has_the_same_bounds(pipeline: Pi
 def test_partitions_of_each_value_are_replaced_alone(
     spark: SparkSession, pipeline: Pipeline, kinds: tuple[str, ...]
 ) -> None:
-    """Of each type that a table may be partitioned by; semantics W12, W14"""
+    """Tables are partitioned by each type that may be; semantics W12, W14."""
     for run_id, step in (("one", 1), ("two", 2), ("three", 3)):
         pipeline.trigger(run_id)
         with pipeline.epoch(run_id) as epoch:

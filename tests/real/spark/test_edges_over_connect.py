@@ -14,7 +14,7 @@ from tests.real.spark.test_edges import *  # noqa: F403  (the tests, and their f
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What differs from test_edges.py is Spark's plans alone.
+# Only Spark's plans differ from test_edges.py.
 pytestmark = [pytest.mark.spark, pytest.mark.soak]  # type: ignore[assignment]
 
 

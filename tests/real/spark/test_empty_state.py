@@ -1,4 +1,4 @@
-"""What holds no rows is no file, and is read as empty with its columns (semantics A4)."""
+"""A state without rows is no file, and is read as empty with its columns (semantics A4)."""
 
 from __future__ import annotations
 

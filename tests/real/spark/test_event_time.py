@@ -113,7 +113,7 @@ def test_the_end_of_a_window_is_late_when_the_watermark_reaches_it(spark: SparkS
 
 
 def test_an_upstreams_watermark_comes_with_what_it_wrote(spark: SparkSession, at: At) -> None:  # semantics K6
-    """Through a stage that does not know of event time, and held back by the slower of two."""
+    """The watermark passes a stage that does not know of event time, and the slower of two holds it back."""
     pipeline = at(
         None,
         StageSpec("fast"),
@@ -172,7 +172,7 @@ def test_a_timer_fires_once_when_the_watermark_reaches_it(spark: SparkSession, a
 def test_timers_travel_with_a_savepoint_into_another_job(
     spark: SparkSession, at: At, tmp_path: Path
 ) -> None:  # semantics K6, P1
-    """Those that are set come once there, by the watermark that came along; what was due before does not come again."""
+    """Timers that are set come due once there, by the watermark that came along; earlier ones do not come again."""
 
     def body(until: str | None, *set_now: tuple[str, str]) -> Callable[[Epoch], Any]:
         def read(epoch: Epoch) -> Any:
@@ -224,7 +224,7 @@ def test_timers_that_are_not_asked_for_wait(spark: SparkSession, at: At) -> None
 
 
 def test_a_drain_gives_all_timers_and_keeps_the_watermark(spark: SparkSession, at: At) -> None:  # semantics K6, P2
-    """What goes on from the drain's savepoint goes on with the watermark that the rows gave."""
+    """A job that goes on from the drain's savepoint has the watermark that the rows gave."""
     Run(at())("one", lambda epoch: epoch.timers("windows", "route").set(events(spark, ("A", "10:00"), ("B", "23:00"))))
     pipeline = at()
     pipeline.trigger("two")
@@ -411,7 +411,7 @@ def test_a_state_that_is_only_updated_has_a_time_to_live(spark: SparkSession, at
 def test_a_new_base_drops_rows_that_have_ended(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K3, K6
-    """Those that a read leaves out. No older row of their key comes back; a run without a time drops none by it.
+    """Rows that a read leaves out go. No older row of their key comes back; a run without a time drops none by it.
 
     A merged run keeps them: they hide the older rows of the base.
     """
@@ -544,7 +544,7 @@ def test_a_compaction_keeps_rows_that_are_alive_for_an_older_checkpoint(
 def test_a_small_state_that_is_written_whole_drops_rows_that_have_ended(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K3, K6
-    """After the update: the older row of a key whose new one has ended does not come back."""
+    """Rows are dropped after the update: the older row of a key whose new one has ended does not come back."""
     monkeypatch.setattr(merges, "WHOLE_BYTES", 1 << 20)
     pipeline = at()
 

@@ -117,7 +117,7 @@ def at(text: str) -> str:
 
 
 def test_each_hour_is_published_once(example: Callable[[str], Example]) -> None:
-    """Also those that only the drain lets out; what is late is in no hour"""
+    """The drain lets the last hours out; late clicks are in no hour."""
     pages = example("windowed_events")
     seen = [
         ("'home'", at("1 09:10"), at("1 09:11")),
@@ -146,7 +146,7 @@ def test_each_hour_is_published_once(example: Callable[[str], Example]) -> None:
 
 
 def test_a_session_ends_once_after_its_last_click(example: Callable[[str], Example]) -> None:
-    """Over midnight too. Clicks come in any order, and in two sessions of one visitor on one day"""
+    """A session may last over midnight. Clicks come in any order, also in two sessions of one visitor on one day."""
     site = example("session_counting")
     clicked = [
         ("'ada'", at("1 10:25"), at("1 10:26")),

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 @pytest.fixture(scope="module", params=["python"])
 def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What executors run as Python: that itself, or a shell script that starts it below itself, as some sites have."""
+    """Python of the executors: the program itself, or a shell script that starts it below itself, as on some sites."""
     if request.param == "python":
         return sys.executable
     script = tmp_path_factory.mktemp("site") / "python"

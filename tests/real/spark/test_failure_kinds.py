@@ -1,4 +1,4 @@
-"""What a driver says of a failure that no retry cures (semantics F4)."""
+"""Failures that no retry cures, as a driver reports them (semantics F4)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_wraps_an_incurable_failure_is_incurable() -> None:  # semantics F4
     from pyspark.errors import AnalysisException
 
     class Analysis(AnalysisException):
-        """What the JVM reports, by the condition that it names."""
+        """Error of the JVM, by the condition that it names."""
 
         def __init__(self, condition: str) -> None:
             super().__init__(f"[{condition}] what Spark says")

@@ -1,4 +1,4 @@
-"""What `update` and `aggregate` return is the state as the next epoch restores it, and nothing if unused (K8)."""
+"""Results of `update` and `aggregate`: the state as the next epoch restores it; nothing is read if unused (K8)."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ HISTORIES: Mapping[str, list[Body]] = {
 def test_the_next_epoch_restores_what_was_given_back(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, history: str, small: bool
 ) -> None:  # semantics K1, K2, K3, K6, K8
-    """As runs, merged runs and new bases, after tries that failed too; readers of a table see the same rows."""
+    """Deltas, merged deltas and new bases, after tries that failed too; readers of a table see the same rows."""
     bounds(monkeypatch, 4)
     monkeypatch.setattr(deltas, "FAN_IN_PARTIALS", 2)
     monkeypatch.setattr(merges, "WHOLE_BYTES", (1 << 20) if small else 0)
     given: list[tuple[object, object]] = []
-    """What the epoch before has given back; nothing, where that has written the state whole."""
+    """Facts of the state that the last epoch has given back; empty if that epoch wrote the state whole."""
 
     def work(body: Body, epoch: Epoch) -> DataFrame | None:
         if given:
@@ -194,7 +194,7 @@ def test_nothing_is_read_before_it_is_used_and_the_input_never_again(
 
 
 def test_time_to_live_is_judged_by_the_epoch_that_uses_it(spark: SparkSession, pipeline: Pipeline) -> None:
-    """Of processing time by its own time, of event time by its watermark; where there is none it says so (K6, K8)."""
+    """The epoch's own time judges processing time, its watermark event time; without one the error says so (K6, K8)."""
 
     def at(hour: int) -> Slice:
         return Slice(f"1970-01-01T{hour - 1:02}:00:00+00:00", f"1970-01-01T{hour:02}:00:00+00:00")

@@ -71,11 +71,11 @@ class Played:
         self.lake = lake
         self.history = history
         self.rows: list[Rows] = [{}]
-        """Of the updated state, after each epoch that counts."""
+        """Rows of the updated state, after each epoch that counts."""
         self.written: list[tuple[int, Rows]] = []
         """Numbers and partials of the epochs that count."""
         self.outcomes: list[str] = []
-        """Of the compactions."""
+        """Outcomes of the compactions."""
 
     def play(self) -> None:
         """Live through it; what each epoch restores and is given back is compared, and what is there at the end."""

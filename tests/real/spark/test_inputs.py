@@ -1,4 +1,4 @@
-"""What a stage reads of upstreams that need not have acknowledged, found in the store (semantics B2)."""
+"""Inputs of a stage whose upstreams need not have acknowledged, found in the store (semantics B2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STAGES = (StageSpec("report"), StageSpec("routes", ("report",)))
 
 
 def opened(world: EarlyWorld, handover: Handover) -> Inputs:
-    """What the driver of an execution can read, once it has restored."""
+    """Inputs that the driver of an execution can read, once it has restored."""
     backlog = Backlog(handover.backlog)
     RestoredState(handover.stage).load(world.files, handover.restore, backlog)
     return Inputs(world.files, handover, backlog)

@@ -120,7 +120,7 @@ def adaptive(spark: SparkSession, **options: str) -> Iterator[None]:
 
 @pytest.mark.spark
 def test_without_a_parallelism_spark_chooses_the_files(spark: SparkSession, at: At) -> None:
-    """No small files where the state is small, and few groups in each where it is large."""
+    """A small state has no small files, and each file of a large one has few groups."""
     sizes = []
     for least in ("1MB", "20KB"):
         many = spark.range(0, 10_000, 1, 4).selectExpr("uuid() as route", "id as flights")
@@ -181,7 +181,7 @@ def updated(pipeline: Pipeline, run_id: str, changed: DataFrame) -> list[Path]:
 def test_a_grown_small_state_is_several_files_after_compaction(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics R4, K3, K7
-    """Its one file names one subtask: that is no reason to write all rows of a large state by one task."""
+    """One small file names one subtask: that is no reason to write all rows of a large state by one task."""
     limit = 50_000
     monkeypatch.setattr(merges, "WHOLE_BYTES", limit)
     pipeline = at(4)

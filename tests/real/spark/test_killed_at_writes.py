@@ -40,7 +40,7 @@ def found(pipeline: Pipeline, spark: SparkSession) -> dict[str, object]:
 
 
 def expected(number: int) -> dict[str, object]:
-    """What a plain recomputation gives after epochs 1 to `number`."""
+    """Result of a plain recomputation after epochs 1 to `number`."""
     epochs = range(1, number + 1)
     return {
         "newest": sorted([("all", number), *((f"k{each}", each) for each in epochs)]),

@@ -400,7 +400,7 @@ def test_buckets_and_truncated_values(spark: SparkSession, lake: Lake) -> None: 
 def test_a_client_without_a_file_system_has_a_job_list_the_files(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As over Spark Connect. What the job would pass over is refused where it is written."""
+    """Spark Connect has none either. Names that the job would pass over are refused where they are written."""
     monkeypatch.setattr(staged_files, "is_remote", lambda _: True)
     lake.trigger("a")
     why = "a value of the partition column 'region' ends with ._COPYING_"

@@ -1,4 +1,4 @@
-"""How a driver ends: exceptions decline and leave nothing, replaced ones are fenced, misuse is refused."""
+"""End of a driver: exceptions decline and leave nothing, replaced drivers are fenced, misuse is refused."""
 
 # ruff: noqa: PT012 - the epoch's block as a whole is what raises
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_an_example_counts_on_from_its_state(spark: SparkSession, tmp_path: Path
 
 
 def test_an_example_reads_its_slice(spark: SparkSession, tmp_path: Path) -> None:
-    """With its arguments, and without state: nothing of another day, and no row that cannot be counted"""
+    """The example runs with its arguments and without state: no row of another day, and none that cannot be counted."""
     spark.sql(
         "SELECT * FROM VALUES (TIMESTAMP_NTZ'2026-01-01 23:59:59', 1, 'AMS', 'LHR'),"
         " (TIMESTAMP_NTZ'2026-01-02 00:00:00', 2, 'AMS', 'LHR'), (TIMESTAMP_NTZ'2026-01-02 09:00:00', NULL, 'A', 'B')"
@@ -144,7 +144,7 @@ def test_what_grows_is_given_back_whole(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_the_clock_is_the_epochs(spark: SparkSession, tmp_path: Path) -> None:
-    """Also where all of the checkpoint's time is over when the stage acknowledges: it completes then (D2)"""
+    """All of the checkpoint's time may be over when the stage acknowledges: it completes then (D2)."""
     clock = FakeClock()
     with local_epoch(spark, folder=tmp_path, clock=clock) as epoch:
         epoch.put("days", 1)
@@ -250,7 +250,7 @@ def test_an_example_runs_itself(
 def test_the_command_of_the_page_runs(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the page's application, with files of the names that it gives"""
+    """The page's application runs, with files of the names that it gives."""
     blocks = parse((ROOT / "docs" / "how-to" / "test-a-pipeline.md").read_text()).blocks
     [application] = [each.text for each in blocks if each.text.startswith("# totals.py")]
     prompt = "$ python -m airflow_cairn.testing "

@@ -128,7 +128,7 @@ def lake(
         it = Lake(OnS3(tmp_path, uri=f"s3://{s3_bucket}/team", s3=s3), proxy)
         yield it
         shut_down(it.job.coordinator)
-        # It has to end while the proxy is there: it asks the store whether it may go on.
+        # The server has to end while the proxy is there: it asks the store whether it may go on.
         wait_until(lambda: not [*tmp_path.glob("cairn-server-*")], 300, "the server to end and delete its folder")
 
 

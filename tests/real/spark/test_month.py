@@ -64,7 +64,7 @@ APPLICATIONS = Path(__file__).parent / "applications"
 TABLES = ("iceberg", "delta", "postgres")
 KINDS: dict[str, Any] = {"table.iceberg": OpenIceberg, "table.delta": OpenDelta, "table.postgres": OpenPostgres}
 DEATHS = [("driver", ""), *((name, when) for name in KINDS for when in ("before", "after"))]
-"""Who dies: the driver once all is staged, or the task that commits, before a table's commit or after it."""
+"""Deaths: of the driver once all is staged, or of the task that commits, before a table's commit or after it."""
 
 
 @dataclass

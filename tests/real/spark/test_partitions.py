@@ -112,7 +112,7 @@ class Table:
 
     @property
     def written(self) -> int | None:
-        """How many rows the newest epoch has written, as lineage says."""
+        """Number of rows that the newest epoch has written, as lineage has it."""
         newest = self.pipeline.coordinator.head().completed[-1].id
         rows = data_sets.rows_written(self.pipeline.coordinator, newest)
         assert rows is not None

@@ -1,4 +1,4 @@
-"""Whatever Spark's Parquet can hold comes back as it was, from folders with awkward names too."""
+"""Round trips of all values that Spark's Parquet can hold, from folders with awkward names too."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_types_come_back(spark: SparkSession, pipeline: Pipeline) -> None:
         state = epoch.state("types")
         assert state is not None
         assert state.dtypes == typed.dtypes
-        # As text: Python has no intervals of months, NaN would not equal itself, and minus zero would equal zero.
+        # Texts are compared: Python has no intervals of months, NaN equals not itself, and minus zero would equal zero.
         assert [row.asDict() for row in as_text(state)] == [row.asDict() for row in as_text(typed)]
         assert [row["zero"] for row in as_text(state)] == ["-0.0"]
 

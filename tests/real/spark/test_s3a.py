@@ -34,7 +34,7 @@ def run_epochs(
 
 def run_application(server: S3Server, application: str, arguments: list[str], tmp_path: Path) -> dict[str, Any]:
     environ = {**os.environ, **server.env, "PYTHONPATH": str(ROOT)}
-    # What the conf says must be enough; AWS_ENDPOINT_URL_S3 would reach boto3 by another way.
+    # The conf alone must do; AWS_ENDPOINT_URL_S3 would reach boto3 by another way.
     del environ["AWS_ENDPOINT_URL_S3"], environ["AWS_REGION"], environ["AWS_DEFAULT_REGION"]
     done = subprocess.run(
         [sys.executable, str(APPLICATIONS / f"{application}.py"), *arguments],

@@ -1,4 +1,4 @@
-"""What a replaced driver leaves of the uploads that it has begun on S3: nothing, whether it notices or is killed."""
+"""Uploads on S3 that a replaced driver has begun: none is left, whether it notices or is killed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def driver(s3_server: S3Server, storage: str, tmp_path: Path) -> Iterator[subpro
 
 @pytest.fixture
 def pipeline(s3_server: S3Server, storage: str) -> Pipeline:
-    """The same job, seen from another process."""
+    """Job of the driver, seen from another process."""
     keys = (s3_server.access_key, s3_server.secret_key)
     return Pipeline(storage, None, s3=S3Options(s3_server.endpoint_url, s3_server.region, *keys))
 

@@ -128,7 +128,7 @@ def shown_in(folder: Path) -> dict[str, str]:
 
 
 def shown_in_ui(pid: int) -> str:
-    """What the UI of a server shows of its conf and its environment: its page reads it there."""
+    """Conf and environment in the UI of a server: its page reads them there."""
     processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     for each in (found for process in processes for found in process.net_connections("tcp")):
         if each.status == psutil.CONN_LISTEN:
@@ -159,7 +159,7 @@ def land(folder: Path, name: str) -> None:
 
 
 def test_what_sessions_left_in_what_all_share_is_dropped(spark: SparkSession, request: pytest.FixtureRequest) -> None:
-    """What the driver of a server does while no session is open; its own temporary views are none of that"""
+    """The driver of a server drops it while no session is open; its own temporary views stay."""
     mode = "spark.sql.codegen.factoryMode"
     request.addfinalizer(lambda: spark.conf.set(mode, INTERPRETED[mode]))
     spark.conf.set(mode, "FALLBACK")  # interpreted, Spark cannot list tables
@@ -256,7 +256,7 @@ def has_socket(folder: Path) -> bool:
 
 
 def test_a_forked_client_ends_as_a_new_process_does(job: Job, here: None, tmp_path: Path, said: Said) -> None:
-    """It succeeds, fails, is killed, and is ended by the task's timeout; only the first stage's loads PySpark."""
+    """Each client succeeds, fails, is killed, or ended by the task's timeout; only the first stage's loads PySpark."""
     application, todo = tmp_path / "routes.py", tmp_path / "todo"
     application.write_text(ENDS)
     (tmp_path / "doubled.py").touch()

@@ -1,4 +1,4 @@
-"""What a skipped stage leaves: its state and tables as they were, and nothing to read (semantics A2, B1, R3)."""
+"""Skipped stages: their state and tables stay as they were, and there is nothing to read (semantics A2, B1, R3)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_branch_may_stay_untaken_where_stages_read_what_is_there() -> None:  #
 
 
 def test_a_skipped_stage_goes_on_owing_what_it_had_not_read() -> None:  # semantics B2, C3
-    """It ran in `a`, before its upstream had acknowledged; that is neither lost nor read twice."""
+    """The stage ran in `a`, before its upstream had acknowledged; that output is neither lost nor read twice."""
     early = EarlyWorld(config=replace(EARLY, retained=1), stages=STAGES)
     early.trigger("a")
     early.run_stage("a", "routes")
@@ -127,7 +127,7 @@ def test_what_it_goes_on_owing_may_be_lost_as_anything_else() -> None:  # semant
 
 
 def test_a_stage_that_was_left_out_must_not_be_skipped() -> None:  # semantics B1, B3
-    """It owes a slice, and so may those that read from it: they would see that epoch of others, and not of it."""
+    """The stage owes a slice, and so may its readers: they would see that epoch of others, and not of it."""
     world = World(config=UNALIGNED, stages=STAGES)
     run_some(world, "a", "report")
     complete_without(world, "a", "routes")

@@ -25,7 +25,7 @@ PROGRAMS = Path(sys.executable).parent
 
 @pytest.mark.parametrize("cell", [cell for cell in DRIVERS if cell.with_tests], ids=lambda cell: cell.name)
 def test_a_cell_of_the_matrix(cell: DriverCell, tmp_path: Path) -> None:
-    """By the Python that runs the tests, whichever that is."""
+    """The cell is that of the Python that runs the tests, whichever that is."""
     here = DriverCell(cell.pyspark, ".".join(map(str, sys.version_info[:2])))
     locked = cell.pyspark == MAIN
     programs = PROGRAMS if locked else programs_of(here.name, sys.executable, [f"pyspark=={cell.pyspark}"])

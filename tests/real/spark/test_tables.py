@@ -170,7 +170,7 @@ def _read_on(league: Any) -> None:
 def test_the_same_lines_read_a_table_on_s3(
     spark: SparkSession, pipeline: Pipeline, s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the variables that the page names, and no others"""
+    """The lines use the variables that the page names, and no others."""
     _publish_four_files(spark, pipeline)
     root = Path(pipeline.storage.removeprefix("file://"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)

@@ -1,4 +1,4 @@
-"""What of Spark's errors says that an upstream's output cannot be read (semantics F1)."""
+"""Errors of Spark that say that an upstream's output cannot be read (semantics F1)."""
 
 from __future__ import annotations
 

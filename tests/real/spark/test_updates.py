@@ -59,7 +59,7 @@ def keys(spark: SparkSession, *routes: str) -> DataFrame:
 
 
 def now(pipeline: Pipeline) -> list[tuple[Any, ...]]:
-    """What the newest checkpoint holds, read from outside."""
+    """Rows of the newest checkpoint's state, read from outside."""
     assert pipeline.spark is not None
     return rows(state(pipeline.spark, pipeline.storage, pipeline.job, "routes", "totals"))
 
@@ -216,7 +216,7 @@ def test_a_small_state_is_written_whole(
 def test_after_a_delta_as_large_as_the_base_comes_a_new_base(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3
-    """So an epoch that changes most of a state writes about as much as a snapshot, and none writes a run and a base."""
+    """An epoch that changes most of a state writes about as much as a snapshot, and none writes a delta and a base."""
     monkeypatch.setattr(deltas, "SMALL_BYTES", 0)
     folders = []
     for number in range(4):
@@ -420,7 +420,7 @@ def test_all_rows_of_a_key_are_read_once(
 def test_a_null_among_the_keys_is_found(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1
-    """Where the least and the greatest of the others narrow what is read."""
+    """The least and the greatest of the other keys narrow what is read."""
     monkeypatch.setattr(deltas, "SCANNED_BYTES", 0)
     stored = spark.sql("SELECT * FROM VALUES (NULL, 1), ('b', 2) AS t(k, v)")
     pipeline.run("r1", lambda epoch: epoch.snapshot("totals", stored, key="k"))

@@ -44,9 +44,9 @@ IN_SPARK: dict[str, Any] = {
 READER: dict[str, Any] = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 2, "retry_delay": 1}
 """Stages whose driver is a process without a JVM, where it is only asked what Airflow does."""
 ON_SERVER: dict[str, Any] = {"conn_id": "warm", "conf": {"spark.sql.shuffle.partitions": "2"}}
-"""What makes a stage a client of the Spark Connect server that all these pipelines share."""
+"""Options of a stage that is a client of the Spark Connect server that all these pipelines share."""
 KEEPING = {**READER, "application": str(APPLICATION.with_name("keeping.py"))}
-"""Such stages that write files."""
+"""Options of a stage without a JVM that writes files."""
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 LINE = {"a": (), "b": ("a",), "c": ("b",)}

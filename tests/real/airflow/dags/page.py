@@ -34,7 +34,7 @@ with (
 with DAG("page_looked_at", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
     SparkEpochOperator(task_id="read", **READER)
 
-# Its drivers are held and killed by the test.
+# Drivers of this DAG are held and killed by the test.
 TRIED = READER | {"retries": 2, "retry_delay": 1}
 with DAG("page_watched", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
     SparkEpochOperator(task_id="a", **TRIED) >> SparkEpochOperator(task_id="b", **TRIED)

@@ -19,7 +19,7 @@ OTHERWISE = {
     f"{OF_BUCKET}.encryption.algorithm": "",
     f"{OF_BUCKET}.client.s3.custom.headers": "x-amz-expected-bucket-owner=210987654321",
 }
-"""What s3a does without a key, or with another account."""
+"""Options of s3a without a key, or with another account."""
 spark = session_builder().config(map=json.loads(conf)).getOrCreate()
 s3 = store_options(lambda key: spark.conf.get(key, None), storage)
 assert isinstance(s3, S3Options)

@@ -1,4 +1,4 @@
-"""What a test has to know of a stage's client process, where the stage runs on a Spark Connect server."""
+"""Facts about a stage's client process, where the stage runs on a Spark Connect server."""
 
 from __future__ import annotations
 
