@@ -109,7 +109,7 @@ def test_an_answer_of_a_source(world: World, source: Source, what: str) -> None:
 def test_a_wrong_answer_of_a_source_is_kept_and_counted(
     world: World, source: Source, what: str
 ) -> None:  # semantics W11, T1, T8
-    """As one that raises; nothing of it is fixed."""
+    """The answer counts as an error that the source raises; nothing of it is fixed."""
     with raises_code("source") as refused:
         trigger(world, "a", source)
     assert what in refused.value.message
@@ -171,7 +171,7 @@ def answering() -> Ids:
 
 
 def test_a_source_that_changes_what_it_is_given(world: World) -> None:  # semantics W11, T8
-    """It counts on in the position that it got; what it started from is kept as it was."""
+    """The source counts on in the position that it got; the position it started from is kept as it was."""
 
     def ask(position: Any, _run: RunFacts) -> Any:
         position = position or {"0": 0}

@@ -78,7 +78,7 @@ def _take_over(world: World) -> None:
 
 
 def _overtake(world: World) -> None:
-    """What is pending is given up, and another epoch completes."""
+    """Pending attempts are given up, and another epoch completes."""
     world.coordinator().restore_latest()
     world.settle("e1", "e3")
 
@@ -138,7 +138,7 @@ def _idle(world: World) -> Run:
 
 
 def _of_an_epoch(world: World) -> Run:
-    """It has waited for the epoch, which has completed, and two others have since."""
+    """A savepoint has waited for the epoch, which has completed, and two others have since."""
     world.run_epoch("e1")
     world.trigger(EPOCH)
     assert take(world).waits
@@ -164,7 +164,7 @@ def _completing(world: World) -> Run:
 
 
 def _again(world: World) -> Run:
-    """One that had failed half-way is asked for anew; the epoch after it has completed since."""
+    """A savepoint that had failed half-way is asked for anew; the epoch after it has completed since."""
     world.run_epoch("e1")
     with suppress(UnavailableError):
         take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
@@ -245,7 +245,7 @@ def _assert_none_or_one(world: World) -> None:
     if entry.status is Status.COMPLETED:
         assert_whole(world, entry)
     else:
-        # What stands before the head says so is whole all the same.
+        # A savepoint that stands before the head says so is whole all the same.
         with suppress(NoSavepointError):
             load(folder(world, entry))
 

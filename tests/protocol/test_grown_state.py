@@ -188,7 +188,7 @@ def test_a_planted_mistake_of_a_compaction_is_found(mistake: object, monkeypatch
 def test_a_base_that_is_not_of_the_restored_checkpoint_completes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # semantics K7
-    """Whatever a driver takes for fitting, the checkpoint does not take it."""
+    """The checkpoint refuses the base, although the driver takes it for fitting."""
     for bound in ("FAN_IN", "MAX_EPOCHS", "MAX_SHARE"):
         monkeypatch.setattr(deltas, bound, 100)
     world = World(config=replace(CONFIG, retained=9))

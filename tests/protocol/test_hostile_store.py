@@ -78,14 +78,14 @@ HOUR = timedelta(hours=1)
 MINE = "savepoint-mine"
 """A savepoint that its owner keeps and that the job may be started from."""
 THEIRS = "savepoint-theirs"
-"""One of a job of the same name in another storage, with the request id of one of ours."""
+"""A savepoint of a job of the same name in another storage, with the request id of one of ours."""
 LINK = "savepoint-link"
 OF_SAVEPOINTS = ("savepoints", "imports", "importing", "savepoint_target", "storage")
 """Fields that say where something lies outside of the job."""
 IN_MEMORY = Path("/dev/shm")
 PARTS = 2
 SERIES = "nightly/"
-"""How the request ids begin of savepoints of which the DAG keeps one."""
+"""Prefix of the request ids of savepoints of which the DAG keeps one."""
 
 
 @dataclass
@@ -94,14 +94,14 @@ class Machine:
 
     root: Path
     before: dict[Path, bytes] = field(default_factory=dict)
-    """What belongs to others, as it was made."""
+    """Files of others, as they were made."""
     page: Page | None = None
     ours: tuple[str, ...] = ()
     """The folders of savepoints in the target that its record leads the job to, rightly."""
 
     @property
     def template(self) -> Path:
-        """As it is made; it lies elsewhere, because its documents name the root."""
+        """The untouched original; it lies elsewhere, because its documents name the root."""
         return self.root.with_name("template")
 
     def renew(self) -> None:
@@ -136,7 +136,7 @@ class Machine:
         return Coordinator(open_store(self.storage), "flights")
 
     def others(self) -> dict[Path, bytes]:
-        """What belongs to others: all but the job's folder, and the folders of the savepoints that it may change."""
+        """Files of others: all but the job's folder, and the folders of the savepoints that it may change."""
         ours = {self.root / "lake/flights", *(self.root / "kept" / name for name in self.ours)}
         found: dict[Path, bytes] = {}
         for above, folders, names in os.walk(self.root):
@@ -217,7 +217,7 @@ def _machine(folder: Path) -> Machine:
     return machine
 
 
-# What is watched.
+# The watch.
 
 
 @dataclass
@@ -226,7 +226,7 @@ class Watch:
 
     root: str
     named: tuple[str, ...]
-    """What a store may be rooted at."""
+    """Paths at which a store may be rooted."""
     found: list[str] = field(default_factory=list)
 
     def see(self, event: str, args: tuple[Any, ...]) -> None:
@@ -287,7 +287,7 @@ def watched(machine: Machine) -> Iterator[Watch]:
         _watching.remove(watch)
 
 
-# Who acts. Each deed may fail: what a document says may be refused, and mostly is.
+# The actors. Each deed may fail: what a document says may be refused, and mostly is.
 
 Deed = Callable[[], object]
 
@@ -384,7 +384,7 @@ def _drivers(machine: Machine) -> list[Deed]:
 
 
 def _triggerer(machine: Machine) -> list[Deed]:
-    """What waits in the triggerer, one look each."""
+    """Waits in the triggerer, one look each."""
     savepoint = SavepointTrigger(machine.storage, "flights", "e3", f"{SERIES}2")
     checkpoint = CheckpointTrigger(machine.storage, "flights", "e3")
     return [
@@ -493,7 +493,7 @@ def act(machine: Machine, roles: Sequence[Role] = ROLES, edited: Collection[Path
     return [*unclear, *watch.found, *machine.harm(edited)]
 
 
-# What is edited.
+# The edits.
 
 
 @dataclass(frozen=True)
@@ -505,7 +505,7 @@ class Edit:
     path: tuple[str | int, ...]
     value: Any
     folders: tuple[str, ...] = (OF_JOB,)
-    """Where the document is: the same savepoint may lie in several."""
+    """Folders with the document: the same savepoint may lie in several."""
 
     def __str__(self) -> str:
         return f"{self.key}:{self.line} {'.'.join(map(str, self.path))} = {json.dumps(self.value)}"
@@ -623,7 +623,7 @@ def _whole(value: Any) -> Any:
 
 
 ODD: tuple[Any, ...] = (None, True, -1, 10**30, "\ud800", [], {}, 0.5, ["x"], {"x": 1})
-"""What may stand where anything may: an author's value, or what a source or a stage has to keep."""
+"""Values where anything may stand: an author's value, or what a source or a stage has to keep."""
 FREE = ("sources", "positions", "values")
 """Fields of other documents with such values."""
 
@@ -752,7 +752,7 @@ def test_each_kind_of_document_is_edited(machine: Machine) -> None:
 
 
 def test_all_that_they_do_is_theirs_and_done(machine: Machine) -> None:
-    """Where nobody has edited anything, so that what is watched above is what is done."""
+    """No document is edited here: each act above is done, and stays with its own files."""
     machine.renew()
     assert act(machine) == []
     head = machine.coordinator().head()

@@ -93,7 +93,7 @@ def _newer_pass(scene: Scene) -> None:
 
 
 def _failing_pass(scene: Scene) -> None:
-    """It leaves files of a checkpoint that has gone when the next pass begins."""
+    """The failed pass leaves files of a checkpoint that has gone when the next pass begins."""
     _cleaner(scene)
     with suppress(UnavailableError):
         scene.run(mirror=FaultyStore(scene.mirror, 3, Fault.FAILS))
@@ -149,7 +149,7 @@ def _cases() -> Iterator[tuple[str, bool, int, Fault, str]]:
 
 @pytest.mark.parametrize(("name", "there", "at", "fault", "other"), list(_cases()))
 def test_the_next_pass_finishes_it(name: str, there: bool, at: int, fault: Fault, other: str) -> None:
-    """Whatever dies, and whoever comes between: what the mirror's head names is whole (semantics M1, M2, M3)."""
+    """The mirror's head names whole files, whatever dies and whoever comes between (semantics M1, M2, M3)."""
     made, act = ACTS[name]
     scene = made().fork()
     faulty = FaultyStore(scene.mirror if there else scene.world.store, at, fault, lambda: OTHERS[other](scene))

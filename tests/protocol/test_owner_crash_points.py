@@ -314,7 +314,7 @@ def _audit(world: World, *epochs: str, died: bool = False) -> None:
 
 
 def _audit_target(world: World, *, died: bool) -> None:
-    """In the target lies what the head knows of, or the word of somebody who died before it did."""
+    """The target holds what the head knows of, or the word of somebody who died before it did."""
     known = {entry.folder for entry in world.coordinator().head().savepoints}
     keys = [found.key.split("/") for found in Below(world.store, TARGET).list("")]
     unknown = {name for place, name, *_ in keys if place not in known}
@@ -420,7 +420,7 @@ def test_what_is_thrown_away_is_gone_or_still_said(place: str, case: Case) -> No
     assert newest in head.savepoints
     assert {each.claimed for each in head.imports} <= {False}
     _audit(world, "e7")
-    # The same request makes another one, whole, whatever was still being deleted.
+    # A repeated request makes another savepoint, whole, whatever was still being deleted.
     if _known(world, "n1") is None:
         assert_whole(world, take(world, asked("n1")))
 

@@ -124,7 +124,7 @@ def test_the_last_stage_and_whoever_waits_make_one_completion(tmp_path: Path) ->
             said = party.run(f"e{number}", checkpoint)
             assert said.pop("cleaner 3") == "failures: 0"
             assert said.pop("finisher 1") == f"completed by {checkpoint}"
-            # One that has read the head before may look for markers that the cleaner has deleted since.
+            # A finisher that has read the head before may look for markers that the cleaner has deleted since.
             assert set(said.values()) <= {f"completed by {checkpoint}", "left to others"}
     assert coordinator.head().counters.completed == 8
     assert all(found.whole for found in coordinator.verify())

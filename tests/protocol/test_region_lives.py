@@ -82,7 +82,7 @@ class Life:
         due = {region for region in self.regions if region & ({stage} | self.gone) & self.begun}
         readers = {stage} - {""} | self.gone
         for _ in self.stages:
-            # Who is to read from it later is looked at with it: what is lost for that one has to be written anyway.
+            # Later readers are looked at too: what is lost for them has to be written anyway.
             readers |= {spec.uid for spec in self.stages if readers & set(spec.upstream)}
         for _ in self.regions:
             due |= {region for region in self.regions for each in due if reads(self.stages, region, each)}
@@ -140,7 +140,7 @@ class Life:
         return entry.attempt if entry is not None and self.world.clock.now_ms < entry.expires_at_ms else 0
 
     def expected_of_start(self, uid: str) -> set[str]:
-        """What a try that begins has to restart before."""
+        """Stages that a try that begins has to restart before."""
         attempt, upstream = self.live_attempt(), set(self.upstream[uid])
         if not attempt:
             return self.must_run_again("" if uid in self.acked else uid)

@@ -72,12 +72,12 @@ class Instance:
     max_tries: int = 0
     id: uuid.UUID = field(default_factory=new_id)
     put_off: int = 0
-    """How often its try has put itself off."""
+    """Number of times that its try has put itself off."""
     woken: TaskDeferred | None = None
     error: str = ""
-    """What its last try has failed with."""
+    """Error of its last try."""
     told: str = ""
-    """What the callback of its last failed try has logged; of a try that waits, the last line that it has logged."""
+    """Log of the callback of its last failed try; of a try that waits, the last line that it has logged."""
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """What Airflow says of it."""
+        """State of the run, as Airflow has it."""
         states = {each.state for each in self.instances.values()}
         if states - ENDED:
             return "running"

@@ -13,7 +13,7 @@ from enum import Enum, auto
 
 
 class Act(Enum):
-    """What a person does."""
+    """Act of a person."""
 
     LOOK = auto()
     """Types a command that changes nothing."""
@@ -40,7 +40,7 @@ class Act(Enum):
     CLEAR_TRIGGER = auto()
     """Clears the task that triggers, with Downstream."""
     CLEAR_TRIGGER_IF_REMOVED = auto()
-    """The same, if a stage that has not acknowledged is no longer in the DAG file."""
+    """Clears the task that triggers, if a stage that has not acknowledged is no longer in the DAG file."""
     CLEAR_RUN = auto()
     CLEAR_RUN_IF_NONE_FAILED = auto()
     CLEAR_OTHER_RUNS = auto()
@@ -160,7 +160,7 @@ ELSEWHERE = (
     r"mark each edge of the way",
     # Of a run of whose files another has read some: the callback and `cairn show` beside it still lead back to a clear.
     r"[Mm]ark this run as done",
-    # What a log says beside the error that the task ends with, or of a task that goes on.
+    # Logs say these beside the error that the task ends with, or of a task that goes on.
     r"[Cc]lear manually: (?:…|on the page)|to clear manually",
     r"Clear task (%s|\S+), which clears these stages too",
     r"Clear a task that stays ended",
@@ -201,11 +201,11 @@ NAMED = (
     r"(\S+) \((?:success|failed|upstream_failed|removed)\): ",
     r"`(\w+)` failed",
 )
-"""How texts name the tasks that are to be cleared."""
+"""Ways in which texts name the tasks to clear."""
 
 
 OTHER_WAY = re.compile(r"(?:(?:[.;,] [Oo]r|, or)(?:, if [^.;]*, type:)? \w*|To go on without them,)\s*$")
-"""How a text begins another way out."""
+"""Words with which a text begins another way out."""
 
 
 def steps(text: str) -> list[Step]:

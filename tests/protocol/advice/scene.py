@@ -38,7 +38,7 @@ WAIT = "epoch.wait_for_checkpoint"
 
 @dataclass
 class Facts(DagRun):
-    """What a source looks at, too."""
+    """Run with the facts that a source looks at."""
 
     run_id: str = ""
     logical_date: datetime | None = None
@@ -53,18 +53,18 @@ class Scene:
     patch: pytest.MonkeyPatch
     clock: Clock = field(default_factory=Clock)
     stages: list[str] = field(default_factory=lambda: ["a", "b"])
-    """Those that the DAG file has."""
+    """Stages in the DAG file."""
     apart: bool = False
     """Whether they read nothing from each other."""
     had: tuple[str, ...] = ()
-    """Those that it had before some were removed."""
+    """Stages in the DAG file before some were removed."""
     options: dict[str, Any] = field(default_factory=lambda: {"reads_window": False})
-    """Of the group."""
+    """Options of the group."""
     stage_options: dict[str, Any] = field(default_factory=lambda: {"retries": 0})
     drives: dict[str, Callable[[Submit], object]] = field(default_factory=dict)
-    """What drivers do while the cause is there, by stage; the others acknowledge."""
+    """Acts of drivers while the cause is there, by stage; the others acknowledge."""
     slow: dict[str, Callable[[Submit], object]] = field(default_factory=dict)
-    """As `drives`, of stages whose time no mend makes shorter."""
+    """Acts of drivers, as in `drives`, of stages whose time no mend makes shorter."""
     mend: Callable[[], object] = lambda: None
     """Takes the cause away."""
     broken: bool = True

@@ -1,4 +1,4 @@
-"""What ends runs."""
+"""Situations that end runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_FILE = "FileNotFoundError: no such file"
 
 Play = Callable[[Scene], Run]
 Drive = Callable[[Scene, Submit], object]
-"""What a stage's driver does until the cause is mended."""
+"""Act of a stage's driver until the cause is mended."""
 
 
 def playing(
@@ -75,7 +75,7 @@ def playing(
     return play
 
 
-# What drivers do.
+# Acts of drivers.
 
 
 def fails(why: str = NO_COLUMN, after: Drive = lambda scene, answer: None) -> Drive:
@@ -175,7 +175,7 @@ def _remove_b(scene: Scene) -> None:
     scene.airflow.parse()
 
 
-# What needs more than a driver.
+# Situations that need more than a driver.
 
 a_stage_fails = playing(b=fails())
 restarts_are_used_up = playing(
@@ -368,7 +368,7 @@ def a_master_hook_fails(scene: Scene) -> Run:
 
 
 def the_storage_is_wrong(scene: Scene) -> Run:
-    """Its folder is a file."""
+    """A file lies in place of the job's folder."""
     place = scene.job.folder / "flights"
     place.write_text("no folder")
     scene.mend = place.unlink

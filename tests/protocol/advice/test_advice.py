@@ -1,4 +1,4 @@
-"""What Cairn's texts say to do is done by a machine, to the word: it heals the run, or the next text says more."""
+"""Advice in Cairn's texts, followed by a machine to the word: the run heals, or the next text says more."""
 
 from __future__ import annotations
 

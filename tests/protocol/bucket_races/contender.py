@@ -1,4 +1,4 @@
-"""One of the processes that settle checkpoints against each other on a real server of buckets; started by `party.py`.
+"""Process that settles checkpoints against others on a real server of buckets; started by `party.py`.
 
 It lives for all rounds. Each line of its input is a round: a role, the epoch, the checkpoint, and how often to look
 around before it acts, so that the parties do not always come in the same order. It then says `set`, waits at the
@@ -23,7 +23,7 @@ from airflow_cairn.storage.names import scheme_of
 from airflow_cairn.storage.open import OPTIONS
 
 LATER_MS = 86_400_000
-"""By how much an expirer's clock is ahead: a day, more than any timeout here."""
+"""Lead of an expirer's clock: a day, more than any timeout here."""
 
 Act = Callable[[Coordinator, str, int], str]
 

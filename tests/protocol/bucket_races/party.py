@@ -21,12 +21,12 @@ REPOSITORY = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Said:
-    """What one party was told."""
+    """Answer of one party."""
 
     role: str
     said: str
     outcome: str | None
-    """What it knows to have become of the checkpoint; a cleaner settles nothing and does not ask."""
+    """The checkpoint's outcome to its knowledge; a cleaner settles nothing and does not ask."""
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from tests.support.world.world import JOB, TIMEOUT, World
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
 
 CHECKPOINTS = int(os.environ.get("CAIRN_CHECKPOINTS", "40"))
-"""How many are raced for; `make soak` races for 500."""
+"""Number of checkpoints raced for; `make soak` races for 500."""
 AT_MOST = 500
-"""How many, where one outcome has hardly come up among these."""
+"""Greatest number, where one outcome has hardly come up among these."""
 OFTEN = 4
-"""How often each outcome must come up for it to be a race."""
+"""Number of times that each outcome must come up for it to be a race."""
 SEED = int(os.environ.get("CAIRN_SEED", "20261121"))
 SOAK = pytest.mark.soak
 ONLY = (StageSpec("airports"),)

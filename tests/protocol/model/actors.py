@@ -240,7 +240,7 @@ def driver(rules: Rules, me: str, epoch: str, folded: tuple[str, ...], execution
 
 
 def asker(rules: Rules, me: str, doc: Doc, fails: bool = False) -> Program:
-    """Who has triggered asks the hooks; where one fails, the checkpoint ends and its answers are withdrawn (T7)."""
+    """Ask the hooks, as the process that has triggered; if one fails, the checkpoint ends and its answers go (T7)."""
     if doc.hooks is None or (yield ("get", doc.hooks)) is not None:
         return "nothing to ask"
     while True:

@@ -20,7 +20,7 @@ class ViolationError(AssertionError):
 
 @dataclass(frozen=True)
 class Scenario:
-    """Where it begins, who acts, and how many answers of conditional writes may be lost."""
+    """Start of the world, its actors, and the number of answers of conditional writes that may be lost."""
 
     name: str
     begin: Callable[[Rules], World]
@@ -30,7 +30,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Explored:
-    """How much was looked at."""
+    """Size of an exploration."""
 
     name: str
     states: int
@@ -291,7 +291,7 @@ class Explorer:
         world, answer = apply(before, call, self._rules)
         found = [(self._id(world), self._told(world, who, local, answer), -1)]
         if may_lose and call[0] in LOSABLE:
-            # Its answer is lost. It may land at any later moment or never; at once is one of these.
+            # The call's answer is lost. The write may land at any later moment or never; at once is one of these.
             found.append((self._id(before), self._told(before, who, local, UNKNOWN), self._id(call)))
         return found
 

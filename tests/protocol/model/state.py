@@ -1,4 +1,4 @@
-"""What the model's store holds: one head, and objects that are made once. Independent of `checkpoint/`."""
+"""State of the model's store: one head, and objects that are made once. Independent of `checkpoint/`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Doc(NamedTuple):
     lags: bool = False
     """Whether it may complete without B."""
     hooks: Key | None = None
-    """Where the answers of the hooks will be; None: it has no hooks."""
+    """Key of the hooks' answers; None: it has no hooks."""
 
 
 class Entry(NamedTuple):
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 
 
 class Meta(NamedTuple):
-    """What a completed checkpoint names. What B owes when it is left out stands beside its older state."""
+    """Files and backlog of a completed checkpoint. B's backlog, if it is left out, stands beside its older state."""
 
     files: tuple[Key, ...]
     lent: Key | None = None
@@ -59,9 +59,9 @@ class Meta(NamedTuple):
     owed: tuple[str, ...] = ()
     """Epochs that B has still to read."""
     in_flight: tuple[Key, ...] = ()
-    """What A wrote for B in those epochs."""
+    """Output of A for B in those epochs."""
     hooks: Key | None = None
-    """Whose answers it holds."""
+    """Key of the hooks' answers that it holds."""
 
     @property
     def keys(self) -> set[Key]:
@@ -87,7 +87,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """Which variant of the protocol runs, and which one mistake is planted in it."""
+    """Variant of the protocol, and the one mistake that is planted in it."""
 
     numbered: bool = False
     mutation: str = ""

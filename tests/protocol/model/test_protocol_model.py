@@ -49,6 +49,6 @@ def test_numbered_heads_need_a_look_after_each_create() -> None:  # semantics W4
 
 
 def test_listing_before_the_head_is_harmless() -> None:
-    """What is dead by a head is dead by every later one, so the order of these two reads does not matter."""
+    """Objects dead by a head are dead by every later one, so the order of these two reads does not matter."""
     for scenario in ALL:
         Explorer(scenario, Rules(mutation="list_first")).run()

@@ -27,7 +27,7 @@ class Asking:
 
 
 class RequestAccount:
-    """Who is admitted, who waits, and that a stopped job stands still (semantics T2, T3, T4, S1).
+    """Account of admission and waiting, and of a stopped job, which stands still (semantics T2, T3, T4, S1).
 
     Args:
         auditor: takes the violations.
@@ -40,7 +40,7 @@ class RequestAccount:
         self._job = job
         self._config = job.config
         self.waited = 0
-        """How often somebody looked whether it is their turn, and it was not."""
+        """Number of vain looks whether it is their turn."""
 
     def swapped(self, old: Head, new: Head) -> None:
         """Look at a version of the head and the next."""
@@ -52,7 +52,7 @@ class RequestAccount:
         kind = writer.asking.kind if writer.asking else None
         before = {entry.id for entry in old.pending}
         fresh = [entry for entry in new.pending if entry.id not in before]
-        # One that follows another in the same swap takes that one's place.
+        # An attempt that follows another in the same swap takes its place.
         opened = [entry for entry in fresh if old.pending_of_epoch(entry.epoch) is None]
         for entry in opened:
             fits = len(new.pending) <= max(self._config.max_concurrent_checkpoints, len(old.pending))
@@ -161,7 +161,7 @@ _COUNTED = (
 
 
 class SourceAccount:
-    """What came in is read in order, by the epochs that complete, each number once (semantics T8).
+    """Account of the input: completed epochs read in order what came in, each number once (semantics T8).
 
     Args:
         auditor: takes the violations.
@@ -171,7 +171,7 @@ class SourceAccount:
         self._auditor = auditor
         self._check = auditor.check
         self.folded = 0
-        """How many numbers the completed epochs have read."""
+        """Number of numbers that the completed epochs have read."""
 
     def opened(self, document: PendingDocument) -> None:
         """A later attempt reads what the first one was to read."""

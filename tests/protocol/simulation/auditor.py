@@ -55,7 +55,7 @@ class Auditor:
         self.outcomes: dict[int, Status] = {}
         self._seen_pending: dict[int, str] = {}
         self._documents: dict[int, PendingDocument] = {}
-        """Of what is pending."""
+        """Documents of pending attempts."""
         self._live: dict[tuple[int, str, str], PendingDocument] = {}
         self._listed_until: dict[str, int] = {}
         """The last revision of the head at which an execution was listed by a pending attempt."""
@@ -88,7 +88,7 @@ class Auditor:
         if not holds:
             self.fail(rule, what)
 
-    # What is told.
+    # Reports to the auditor.
 
     def written(self, key: str) -> None:
         """Look at what has just been written."""
@@ -127,7 +127,7 @@ class Auditor:
         if answer is AckAnswer.SUCCESS:
             listed = self._listed_until.get(ack.token, -1) >= asked_at
             known = listed or ack.token in self._completed_with or ack.epoch in self.ever_folded
-            # Where the head could only be read, the next attempt finds the marker and takes the execution over.
+            # If the head could only be read, the next attempt finds the marker and takes the execution over.
             self.check(
                 known or self._may_be_taken_over(ack),
                 "told SUCCESS to an execution that nobody lists (A2, W4)",
@@ -152,7 +152,7 @@ class Auditor:
             self.outcomes.get(checkpoint) is not Status.COMPLETED, "said failed of what completed (D3)", checkpoint
         )
 
-    # What the head says.
+    # Versions of the head.
 
     def _swapped(self, new: Head) -> None:
         old, self.head = self.head, new
@@ -230,7 +230,7 @@ class Auditor:
             raise
 
     def _opened(self, document: PendingDocument) -> None:
-        """What it takes over must be whole, and may not have been told that it does not count (semantics F2)."""
+        """Executions taken over have all their files, and none has been discarded (semantics F2)."""
         if self.source is not None:
             self.source.opened(document)
         if self.hooks is not None:
@@ -299,7 +299,7 @@ class Auditor:
         if self.source is not None:
             self.source.folded = numbers
 
-    # What is referred to.
+    # References to objects.
 
     def referred(self) -> set[str]:
         """Every key that a retained or a pending checkpoint refers to."""

@@ -72,7 +72,7 @@ class Driver:
             return
         ack = self._written(leaves_upload=hasty < 0.06)
         if hasty < 0.06:
-            # It fails after it has written: it deletes what is its own, and declines (semantics A5).
+            # The driver fails after it has written: it deletes what is its own, and declines (semantics A5).
             own = [handle.path for each in ack.subtasks for handle in each.handles if f"/{self._run}/" in handle.path]
             coordinator.files.delete(own)
             self._decline()
@@ -181,7 +181,7 @@ class Driver:
         return self._content(rows[0])
 
     def _content(self, path: str) -> list[str]:
-        """What an application reads; a file that was altered makes it fail."""
+        """Content of a file as an application reads it; a file that was altered makes it fail."""
         try:
             found: list[str] = json.loads(self._files.get(path, max_bytes=1 << 20).data)
         except json.JSONDecodeError as error:

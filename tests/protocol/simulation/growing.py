@@ -148,4 +148,4 @@ IN_PLACE = (
     (deltas, "SMALL_BYTES", 700),
     (merges, "WHOLE_BYTES", 300),
 )
-"""What stands for what else needs Spark, many epochs or many bytes: runs are merged, and bases written, soon."""
+"""Stand-ins for what else needs Spark, many epochs or many bytes: runs are merged, and bases written, soon."""

@@ -1,4 +1,4 @@
-"""What a completed checkpoint holds, as an auditor reads it."""
+"""Contents of a completed checkpoint, as an auditor reads them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.support.wrapped_stores import Crashed
 
 
 class Fault(StrEnum):
-    """What goes wrong at one call of the store."""
+    """Fault at one call of the store."""
 
     CRASH_BEFORE = "crash before"
     CRASH_AFTER = "crash after"
@@ -40,16 +40,16 @@ class Plan:
     width: int = 6
     """Processes at once."""
     faults: dict[int, Fault] = field(default_factory=dict)
-    """What goes wrong, by step."""
+    """Faults by step."""
 
     @property
     def kind(self) -> Kind:
-        """What the job has."""
+        """Features of the job."""
         return kind_of(self.seed)
 
     @property
     def held(self) -> int:
-        """How many documents of pending attempts the head holds at once; further ones are objects."""
+        """Number of documents of pending attempts that the head holds at once; further ones are objects."""
         return (4, 4, 1, 4, 1, 0, 0)[self.seed % 7]
 
 
@@ -72,7 +72,7 @@ class Actor:
         self.run: str | None = None
         """The driver's own token, if it is a driver: what it may delete."""
         self.asking: Asking | None = None
-        """What it triggers, if it is a trigger."""
+        """Request of a trigger; None for any other process."""
         self._body, self._ended = body, ended
         self.greenlet = greenlet(self._main)
 

@@ -19,28 +19,28 @@ _PIPELINED = ("", "routes", "report")
 
 @dataclass(frozen=True)
 class Kind:
-    """What a job has."""
+    """Features of a job."""
 
     concurrent: int
     """`max_concurrent_checkpoints`."""
     listened: bool
-    """It has listeners, and stages that stage something for them (semantics C4, D4)."""
+    """Listeners, and stages that stage something for them (semantics C4, D4)."""
     has_source: bool
-    """Its input is given by a source (semantics T8)."""
+    """Input given by a source (semantics T8)."""
     hooked: bool
-    """It has a master hook (semantics T7)."""
+    """A master hook (semantics T7)."""
     early: bool
-    """Its stages read what is there (semantics B2)."""
+    """Stages that read what is there (semantics B2)."""
     regional: bool
-    """Its checkpoints may complete although a region failed (semantics F6)."""
+    """Checkpoints that may complete although a region failed (semantics F6)."""
     unaligned: bool
-    """Its checkpoints may complete without stages that lag (semantics B3)."""
+    """Checkpoints that may complete without stages that lag (semantics B3)."""
     saved: bool
     """Somebody takes savepoints of it (semantics P1)."""
     owned: bool
-    """Its owner stops it with savepoints, starts it from them, goes back, and throws them away (P2, P3, R6)."""
+    """An owner who stops it with savepoints, starts it from them, goes back, and throws them away (P2, P3, R6)."""
     grown: bool
-    """Its last stage has states that grow by runs, and somebody compacts them (semantics K1, K2, K3, K7)."""
+    """States of the last stage that grow by deltas, which somebody compacts (semantics K1, K2, K3, K7)."""
     pipelined: str
     """The stage that reads the first of its upstreams by a pipelined exchange (semantics F1); empty: none."""
 

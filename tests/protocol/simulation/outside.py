@@ -1,4 +1,4 @@
-"""Who acts on a simulated job from outside its stages: schedules, people, notifiers, and vandals of files."""
+"""Processes outside of a simulated job's stages: schedules, people, notifiers, and vandals of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owner of a simulated job does: stops it with savepoints, starts it from them, goes back, throws them away.
+"""Owner of a simulated job: stops it with savepoints, starts it from them, goes back, throws them away.
 
 Copying has no threads here, because the simulation has one.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.protocol.simulation.processes import Job
 
 ELSEWHERE = "fghijklmnopqrstuvwxyz"
-"""What the epochs of other jobs begin with, one after the other; those of this job begin with `e`."""
+"""First letters of other jobs' epochs, one after the other; those of this job begin with `e`."""
 
 KEEP = 2
 
@@ -94,7 +94,7 @@ def rewind(job: Job) -> None:
 
 
 def retain(job: Job) -> None:
-    """What is too old is thrown away."""
+    """Throw away what is too old."""
     rule = disposal.HistoryRule(keep=KEEP)
 
     def body() -> None:
@@ -167,4 +167,4 @@ def _of_another_job(job: Job, entry: SavepointEntry) -> str:
 
 
 ACTS: tuple[tuple[int, Callable[[Job], None]], ...] = ((1, stop), (1, start), (1, rewind), (1, retain), (1, lose))
-"""How often each is done."""
+"""Acts with their weights."""

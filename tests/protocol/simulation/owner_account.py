@@ -85,7 +85,7 @@ class OwnerAccount:
         self._check(new.latest_id() == last, "an epoch came between the savepoint and the stop (P2)", entry)
 
     def opened(self, document: PendingDocument) -> None:
-        """Nothing that was told that its epoch is the last one is taken over by one that is not, and vice versa."""
+        """An attempt takes over from a drain only if it drains too, and the other way round."""
         for uid, execution in document.executions.items():
             told = self._drains.setdefault(execution.token, document.draining)
             self._check(told == document.draining, "what was drained is taken over (P2)", (document.checkpoint, uid))

@@ -50,10 +50,10 @@ from tests.support.world.parties import ledger
 
 JOB = "sim"
 STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",)), StageSpec("report", ("routes", "clean")))
-"""Of a job whose exchanges are all blocking."""
+"""Stages of a job whose exchanges are all blocking."""
 UPSTREAM = {stage.uid: stage.upstream for stage in STAGES}
 EXPECTED = (CheckpointError, UnavailableError, GoneError, DocumentError)
-"""What may go wrong in a process of a sound job. An `InvalidStateError` or a defect of Cairn's own may not."""
+"""Errors of a process of a sound job. An `InvalidStateError` or a defect of Cairn's own is none of them."""
 
 
 class Job:
@@ -88,7 +88,7 @@ class Job:
         """Epochs whose DAG run has ended before its time."""
         self.ever_ended: set[str] = set()
         self.compacted: Counter[str] = Counter()
-        """What became of compactions, as their processes were told."""
+        """Outcomes of compactions, as their processes were told."""
         self.auditor.requests = RequestAccount(self.auditor, self)
         self.auditor.failures = FailureAccount(self.auditor, self.config.tolerable_failed_checkpoints)
 
@@ -135,7 +135,7 @@ class Job:
     def trigger(
         self, coordinator: Coordinator, request: TriggerRequest, state_of: Callable[[Owner], RunState]
     ) -> TriggerAnswer:
-        """What the task that triggers does: ask for the checkpoint, then ask the hooks."""
+        """Ask for the checkpoint, then ask the hooks, as the task that triggers does."""
         answer = coordinator.trigger(request, state_of)
         if isinstance(answer, EpochCompleted):
             self.auditor.completed(answer.epoch, answer.checkpoint)
@@ -152,7 +152,7 @@ class Job:
         return RunState.ENDED if ended else RunState.RUNNING
 
     def open_epoch(self) -> str:
-        """One of the first epochs that have not completed: one more of them than may be pending at once."""
+        """Draw one of the first epochs that have not completed: one more of them than may be pending at once."""
         return self.rng.choice(list(itertools.islice(self._due(), self.plan.kind.concurrent + 1)))
 
     def next_epoch(self) -> str:

@@ -34,7 +34,7 @@ class SavepointAccount:
         self.ids: set[int] = set()
         """Every id that a savepoint has had."""
         self.requests: dict[str, None] = {}
-        """What was ever asked for."""
+        """Requests ever made, in order."""
         self.made = 0
         self._sources: dict[int, tuple[Line, ...]] = {}
         """By savepoint, what its checkpoint said when it became its source."""
@@ -113,7 +113,7 @@ class SavepointAccount:
         return self._auditor.held_at[source.checkpoint]
 
     def _said(self, source: RestorePointer) -> tuple[Line, ...]:
-        """What a checkpoint says, as a savepoint repeats it; nothing where it was damaged from outside."""
+        """Lines of a checkpoint, as a savepoint repeats them; none where it was damaged from outside."""
         try:
             lines = tuple(metadata_file.read(self._auditor.files, source.metadata))
         except (GoneError, DocumentError) as error:

@@ -42,7 +42,7 @@ WRITE_LOG = 6
 
 @dataclass(frozen=True)
 class Found:
-    """What a failing run showed."""
+    """Failure of a run."""
 
     plan: Plan
     what: str

@@ -31,12 +31,13 @@ class StateAccount:
         self._check = auditor.check
         self._kind = kind
         self.left_out = 0
-        """How often a stage was left out."""
+        """Number of times that a stage was left out."""
         self.owed_edges = 0
-        """How often a stage had completed before an upstream that it reads."""
+        """Number of times that a stage had completed before an upstream that it reads."""
         self.grown: Counter[str] = Counter()
-        """How many checkpoints had runs, merged ones, an adopted compaction; how many compactions were given up; and
-        how often drivers did what (`growing.DONE`)."""
+        """Number of checkpoints with runs, merged runs or an adopted compaction, of compactions given up, and of each
+        act of a driver (`growing.DONE`).
+        """
 
     def completed(self, entry: CompletedEntry, document: PendingDocument, held: Held) -> None:
         """Look at a checkpoint that has just completed."""
@@ -90,7 +91,7 @@ class StateAccount:
         return {line.stage: line for line in lines if isinstance(line, StageLine)}
 
     def _edge(self, held: Held, stage: str, upstream: str) -> None:
-        """What a stage has read of an upstream, and owes of it, is all that it wrote, in order (semantics B2)."""
+        """A stage has read or owes all that an upstream wrote, each once and in order (semantics B2)."""
         owed = held.owed_reads(stage, upstream)
         self.owed_edges += bool(owed)
         pairs = [*held.read(stage, upstream), *owed]

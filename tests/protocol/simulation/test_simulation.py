@@ -27,7 +27,7 @@ from tests.support.narrowing import known
 pytestmark = pytest.mark.simulation
 
 SEEDS = 50
-"""That are run here, most of them in `make soak`, which runs others too."""
+"""Number of seeds, most of them in `make soak`, which runs others too."""
 DRAWN = 200
 """Seeds that have all kinds of jobs among them."""
 STEPS = 10_000
@@ -80,7 +80,7 @@ FOUND_AT = {
     "a retry also reads what has come in since": 10,
     "half a region runs again": 10,
 }
-"""Where bugs were found that few seeds find, or late. It only saves time: the search begins there."""
+"""Seeds at which bugs were found that few seeds find, or late: the search begins there, to save time."""
 
 
 DEAR = {
