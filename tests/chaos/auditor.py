@@ -79,7 +79,7 @@ class Audit:
         too_late = {key for key in objects.keys() - referred if key.startswith(next_folder)}
         lent = {key for epoch in self._skipped for key in self._lent(head, epoch, objects)}
         failed = [f"chk-{each['id']:010d}/" for each in head["history"] if each["status"] != "COMPLETED"]
-        # What a person may read of an attempt that failed; what it wrote for others is gone.
+        # People may read these of an attempt that failed; its output for other stages is gone.
         kinds = ("acks/", "declines/", "failures/", "handover/", "pending-")
         records = tuple(f"{folder}{kind}" for folder in failed for kind in kinds)
         lent |= {key for key in objects if key.startswith(records)}
@@ -98,7 +98,7 @@ class Audit:
         handed_out = head["next_id"] - 1
         self.check(not ended or max(ended) <= handed_out, "exactly once", f"an id nobody handed out: {ended[-1:]}")
         counts = head["counters"]
-        # What a pause has ended did not fail; of long histories the oldest is forgotten (semantics S1, O1).
+        # Attempts that a pause has ended did not fail; of long histories the oldest is forgotten (semantics S1, O1).
         paused = sum(each.get("detail") == "the DAG is paused" for each in head["history"])
         left = counts["triggered"] - counts["completed"] - counts["failed"] - paused
         forgotten = handed_out - len(ended)

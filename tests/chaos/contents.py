@@ -1,4 +1,4 @@
-"""What a checkpoint's stages hold, read from its metadata lines and from the files that these name: JSON or Parquet."""
+"""Contents of a checkpoint's stages, read from its metadata lines and the files that these name: JSON or Parquet."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ DELETED = "_cairn_deleted"
 
 @dataclass
 class Held:
-    """What one stage holds, as far as it keeps it."""
+    """Contents of one stage, as far as it keeps them."""
 
     runs: list[str]
     """The runs that it says it has read."""
     log: list[str] | None = None
-    """The same as its list state says it."""
+    """The runs as its list state has them."""
     sums: dict[str, int] | None = None
-    """Its keyed state."""
+    """Sums in its keyed state."""
     table_runs: list[str] | None = None
     table_sums: dict[str, int] | None = None
-    """What its table shows: runs, or sums."""
+    """Runs or sums in its published table."""
     grown: dict[str, Any] = field(default_factory=dict)
-    """What its states that grow hold: the keys of the one that is updated, and how many runs the other has counted."""
+    """States that grow: the keys of the updated one, and the number of runs that the other has counted."""
     _parts: dict[str, list[bytes]] = field(default_factory=dict)
     _grown: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
     """Of each state that grows the files of its base, which has the number 0, and of its runs."""

@@ -1,4 +1,4 @@
-"""What a run of a chaos pipeline reads, and what the state must be that some runs lead to.
+"""Rows that a run of a chaos pipeline reads, and the state to which some runs lead.
 
 Both are functions of the names of the job and of its runs alone, so that an auditor computes them from nothing else.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 KEYS = "abcdefgh"
 ROWS = 5
 TURNS, LIVES = 5, 2
-"""How many keys a state that grows has in turn, and for how many runs each of them is there."""
+"""Number of keys that a state that grows has in turn, and of runs for which each of them stays."""
 
 
 def rows(job: str, epoch: str) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""What chaos has to say in the end: how much it did, what struck, what was violated, and how long healing took."""
+"""Report of a chaos run: amount, faults, violations, and the time that healing took."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Violation:
 
     seed: int
     rule: str
-    """Which promise it breaks: `exactly once`, `left over`, `missing`, `stuck`, `hands`, `defect`."""
+    """Broken promise: `exactly once`, `left over`, `missing`, `stuck`, `hands`, `defect`."""
     what: str
     trace: tuple[str, ...] = ()
-    """What happened before it, oldest first."""
+    """Events before it, oldest first."""
 
     def __str__(self) -> str:
         return "\n".join([f"CHAOS SEED={self.seed}: {self.rule}: {self.what}", *(f"    {line}" for line in self.trace)])
@@ -28,14 +28,14 @@ class Figures:
     rounds: int = 0
     runs: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    """What struck, by kind; a fault whose condition never came is not counted."""
+    """Faults that struck, by kind; a fault whose condition never came is not counted."""
     violations: list[Violation] = field(default_factory=list)
     hands: Counter[str] = field(default_factory=Counter)
-    """What a person had to do because the rules say so, by reason."""
+    """Acts of a person that the rules ask for, by reason."""
     healed_s: list[float] = field(default_factory=list)
     """From a run's last fault to its success, seconds."""
     calm_s: list[float] = field(default_factory=list)
-    """How long runs took that nothing struck, seconds."""
+    """Seconds of each run that nothing struck."""
 
     def add(self, other: Figures) -> None:
         """Take in what another one counted."""

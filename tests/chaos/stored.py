@@ -72,7 +72,7 @@ class Folder:
 
 
 class FolderOnGoogle(Folder):
-    """The same on fake-gcs-server.
+    """Folder on fake-gcs-server.
 
     Args:
         endpoint_url: of the server.
@@ -107,7 +107,7 @@ class FolderOnGoogle(Folder):
 
 
 class FolderOnAzure(Folder):
-    """The same on Azurite.
+    """Folder on Azurite.
 
     Args:
         client: of the container.
@@ -153,7 +153,7 @@ def folder_of(server: BucketServer, root: str, prefix: str) -> Folder:
 
 
 class FolderOnDisk(Folder):
-    """The same on a disk.
+    """Folder on a disk.
 
     Args:
         root: what keys are relative to.

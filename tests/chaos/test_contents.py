@@ -1,4 +1,4 @@
-"""What the auditor says of stages that hold Parquet and of one that was added later, right and wrong."""
+"""The auditor's verdict on stages that hold Parquet and on one that was added later, right and wrong."""
 
 from __future__ import annotations
 

@@ -72,12 +72,12 @@ class Conductor:
         self._disk = disk
         self._plant = plant
         self._folder = TemporaryDirectory(prefix="cairn-chaos-drivers-") if plan.launcher else None
-        """What drivers leave outside of the storage."""
+        """Files that drivers leave outside of the storage."""
         self._deferred: dict[str, tuple[Run, Task, dict[str, Any]]] = {}
         """Tries for whose drivers the triggerer waits, by claimant."""
         self._processes: dict[int, Process] = {}
         self._quiets = 0
-        """How often nothing was heard for a moment: a task that waits comes back then, and not among those that act."""
+        """Number of quiet moments: a task that waits comes back then, and not among those that act."""
         self._begin = self._heard_at = time.monotonic()
 
     def play(self) -> None:
@@ -123,7 +123,7 @@ class Conductor:
         if run is not None:
             run.struck = time.monotonic()
 
-    # What Airflow does.
+    # Airflow's part.
 
     def _begin_runs(self) -> None:
         while self.due and sum(not run.ended for run in self.runs) < self.plan.overlap and not self.people.holds():
@@ -214,7 +214,7 @@ class Conductor:
             "launcher": self.plan.launcher,
             "folder": self._folder.name if self._folder else "",
             "config": self.plan.config,
-            # One that runs again after a rewind has ended before, and is under way.
+            # A run that runs again after a rewind has ended before, and is under way.
             "ended": sorted({each.epoch for each in self.runs} - {each.epoch for each in self.runs if not each.ended}),
             "start": day.isoformat(),
             "end": (day + timedelta(days=1)).isoformat(),
@@ -222,7 +222,7 @@ class Conductor:
             "began_after_pause": True,
         }
 
-    # What it hears.
+    # Messages of the processes.
 
     def _hear(self) -> None:
         try:
@@ -321,7 +321,7 @@ class Conductor:
             self._signal(process.pid, signal.SIGKILL)
 
     def _take_for_dead(self, process: Process) -> None:
-        """Its heartbeat is missed: another try follows, though the process is there."""
+        """The process has missed its heartbeat: another try follows, though the process is there."""
         self._over(process)
         if process.task is not None and process.task.process == process.number:
             self._failed(process, "its heartbeat is missed", called=False)
@@ -517,7 +517,7 @@ class Conductor:
         for task in run.tasks.values():
             self.clear(run, task, by_hand=True)
 
-    # Who was stopped goes on.
+    # Stopped processes go on.
 
     def _next_has_run(self, run: Run, task: Task) -> None:
         for process in self._processes.values():

@@ -36,7 +36,7 @@ class Nursery:
         self._parents = {False: near, True: far}
         self._numbers = itertools.count(1)
         self.heard: queue.Queue[dict[str, Any]] = queue.Queue()
-        """What children said, and how they ended, in order."""
+        """Lines and ends of children, in order."""
         for parent in {near, far}:
             threading.Thread(target=self._listen, args=[parent], daemon=True).start()
 

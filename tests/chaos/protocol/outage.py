@@ -36,7 +36,7 @@ class Outage(Rule):
 
     passes: int = 0
     met: int = 0
-    """How many it has struck."""
+    """Number of requests that it has struck."""
 
     def fits(self, request: Request) -> bool:
         """Tell whether this request is struck."""

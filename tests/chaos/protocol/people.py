@@ -1,4 +1,4 @@
-"""What people do to a job while it runs, each at the moment that its fault names: a stage has just acknowledged."""
+"""People's acts on a job while it runs, each at the moment that its fault names: a stage has just acknowledged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FELT = {
     "Deleted": ("handover deleted", "deleted"),
     "Compacted": ("compaction", "merged"),
 }
-"""What counts only if its process says that it met something, by that answer: the kind, and the fact that says so."""
+"""Acts that count only if their process met something, by its answer: the kind, and the fact that says so."""
 
 
 class People:
@@ -67,7 +67,7 @@ class People:
                 self._rewound(message)
         if process is self._resuming:
             self._resuming = None
-            # What the stop has ended does not go on by itself: who lets the job go on clears the runs under way.
+            # Attempts that the stop has ended wait: whoever lets the job go on clears the runs under way.
             for run in [run for run in self._conductor.runs if not run.ended and self._clears]:
                 self._clear_run(run, next(iter(run.tasks.values())), Fault("", ""))
 

@@ -1,4 +1,4 @@
-"""What a seed decides: the kind of a job, its runs, and what strikes each of them.
+"""Plan of a seed: the kind of a job, its runs, and the faults that strike each of them.
 
 A fault waits for what it is to meet: a try's nth request, a driver that has begun, a stage that has acknowledged. No
 clock decides, so a seed names the same faults on any machine, however the processes overtake each other.
@@ -24,14 +24,14 @@ SHAPES: dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = {
 """Stages: a name, what it reads, and what of that by a pipelined exchange."""
 
 LAUNCHERS = {1: "service", 3: "deferrable service", 4: "program"}
-"""What runs the drivers, by the seed's last digit in base five: no dice, so a seed's faults stay as they were.
+"""Launchers of drivers, by the seed's last digit in base five: no dice, so a seed's faults stay as they were.
 
 Those of a service outlive their tasks, and a retry or the triggerer waits for one that lives. A program has no block:
 its task acknowledges.
 """
 
 REQUESTS = {TRIGGER: 12, SENSOR: 20, "stage": 8, "driver": 20, "callback": 8, "cleaner": 12, "compactor": 12}
-"""About how many requests each sends; a strike behind its last one does not come."""
+"""About the number of requests that each sends; a strike behind its last one does not come."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Fault:
     task: str
     """The task it happens to, or whose success it waits for."""
     told: dict[str, Any] = field(default_factory=dict)
-    """More for the process: a strike, a clock that is off."""
+    """Further facts for the process: a strike, a clock that is off."""
     until: str = ""
     """When a process that was stopped goes on: `soon`, `next` (its task has run again) or `end` (its run has ended)."""
 
@@ -64,14 +64,14 @@ class JobPlan:
     shape: str
     config: dict[str, Any]
     overlap: int
-    """How many runs may be under way at once."""
+    """Number of runs that may be under way at once."""
     on_disk: bool
     """Whether its storage is a folder of a small disk; else it is a bucket."""
     source: bool
     """Whether a source says what a run reads; else it is the run's window."""
     runs: tuple[RunPlan, ...]
     launcher: str = ""
-    """One of `LAUNCHERS`; empty: a driver with a block, whose task waits for it."""
+    """A value of `LAUNCHERS`; empty: a driver with a block, whose task waits for it."""
 
     @property
     def stages(self) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
@@ -100,7 +100,7 @@ def job_plan(seed: int, runs: int) -> JobPlan:
     stages = [uid for uid, _, _ in SHAPES[shape]]
     on_disk, source = dice.random() < 0.2, dice.random() < 0.3
     not_here = {"store away", "store refuses"} if on_disk else {"disk full"}
-    # What a rewind undid has to run again in order, and of two runs that are cleared at once any may come first.
+    # Runs that a rewind undid run again in order, and of two that are cleared at once any may come first.
     not_here |= {"rewind"} if source else set()
     kinds = {name: weight for name, weight in KINDS if name not in not_here}
     planned = tuple(
@@ -219,4 +219,4 @@ OF_THE_STORE = _one_by_one(
     Fault("store away", "src", {"how": "answer lost", "request": 1, "times": 2}),
     Fault("store refuses", "left", {"how": "403", "request": 1, "times": 1}),
 )
-"""One whose faults strike single requests."""
+"""Job whose faults strike single requests."""

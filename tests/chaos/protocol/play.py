@@ -21,7 +21,7 @@ from tests.chaos.stored import FolderOnDisk, folder_of
 from tests.support.s3_proxy import S3Proxy
 
 RUNS = 10
-"""Of one job."""
+"""Number of runs of one job."""
 LANES = 2
 """Jobs that are played beside each other."""
 ROOT = "lake"
@@ -29,7 +29,7 @@ ROOT = "lake"
 
 @dataclass(frozen=True)
 class Stage:
-    """Where jobs are played."""
+    """Place where jobs are played."""
 
     server: BucketServer
     root: str
@@ -37,7 +37,7 @@ class Stage:
     nursery: Nursery
     proxy: S3Proxy
     on_disk: tuple[Nursery, Disk] | None
-    """The same for jobs on a disk, where any is to be played."""
+    """Nursery and disk for jobs on a disk, where any is to be played."""
 
     def play(self, plan: JobPlan, plant: str = "") -> Figures:
         """Play one job to its end and audit it.

@@ -1,4 +1,4 @@
-"""What the processes of the protocol's chaos do: each what one of Airflow's, of Spark's or of a person's would.
+"""Work of the chaos processes: each does what a process of Airflow, of Spark or of a person would do.
 
 A process says one line when it has come to its end: what it was answered, or which error it ended with. One that was
 killed says nothing.
@@ -57,7 +57,7 @@ from tests.support.world.savepoints import Below
 
 POLL_S = 0.15
 SAVEPOINTS = "s3://kept/savepoints"
-"""What the target of savepoints is called; they lie in the same bucket, in a folder of that name."""
+"""Target of savepoints: a folder of the same bucket."""
 
 
 @dataclass

@@ -27,9 +27,9 @@ class Strike:
     how: str
     """`kill` or `stop`."""
     request: int
-    """At which of its requests, from 1."""
+    """Number of the request that is struck, from 1."""
     after: bool
-    """Once the server has done it, and before the process hears of it; else before it is sent."""
+    """Whether the strike comes after the server's work and before the process hears of it; else before the request."""
 
 
 class StruckStore(WrappedStore):

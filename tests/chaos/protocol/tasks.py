@@ -27,7 +27,7 @@ class Task:
     tries: int = 0
     """Since it was last cleared."""
     number: int = 0
-    """Of its try, counted on over clears."""
+    """Number of its try, counted on over clears."""
     first: int = 1
     """Number of the first try after its newest clear, as far as Airflow shows that."""
     by_hand: bool = False
@@ -35,11 +35,11 @@ class Task:
     came_back: bool = False
     """Whether this try has put itself off."""
     process: int | None = None
-    """Who runs it now, by number."""
+    """Number of the process that runs the task now."""
     due: int = 0
-    """From which quiet moment on it may be tried again."""
+    """The quiet moment from which on it may be tried again."""
     idle: int = 0
-    """How often in a row it came back for nothing while nothing else of its run was on."""
+    """Number of returns in a row for nothing, while nothing else of its run was on."""
 
     def renew(self) -> None:
         """Be another task instance."""
@@ -65,14 +65,14 @@ class Run:
     epoch: str
     tasks: dict[str, Task]
     faults: list[Fault]
-    """Those that have still to come."""
+    """Faults that have still to come."""
     number: int
     started: float = field(default_factory=time.monotonic)
     struck: float | None = None
     """When the last fault came."""
     ended: bool = False
     cleared: int = 0
-    """How often a person had to clear it."""
+    """Number of times that a person had to clear the run."""
 
     @property
     def patient(self) -> bool:
@@ -97,16 +97,16 @@ class Process:
     task: Task | None
     claimant: str
     faults: tuple[Fault, ...] = ()
-    """Those that are its own."""
+    """Faults of this process."""
     outage: Outage | None = None
-    """What strikes its requests."""
+    """Strikes at its requests."""
     pid: int = 0
     driver: int = 0
-    """Of a stage's task: the process of its driver, 0 as long as there is none."""
+    """Process of the driver of a stage's task, 0 as long as there is none."""
     answer: str = ""
     over: bool = False
     standing: set[int] = field(default_factory=set)
-    """Its own process and its driver, as far as they stand still."""
+    """Stopped processes: its own and its driver, as far as they stand still."""
     ghost: bool = False
     """Whether nobody listens to it: a second one beside that of the task, or one that Airflow takes for dead."""
 

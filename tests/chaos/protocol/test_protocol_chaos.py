@@ -60,7 +60,7 @@ def test_every_run_counts_once_and_none_needs_a_person(  # semantics A2, C1, C3,
 
 @pytest.mark.parametrize("cloud", ["gcs", "azure"])
 def test_some_faults_on_each_cloud(request: pytest.FixtureRequest, cloud: str) -> None:  # semantics A2, D3, F2, W2, W3
-    """What strikes single requests; `make soak` runs the test above there."""
+    """Single requests are struck; `make soak` runs the test above on these clouds."""
     server: BucketServer = request.getfixturevalue(f"{cloud}_server")
     with stage(server, server.new_root()) as ready:
         figures = ready.play(OF_THE_STORE)

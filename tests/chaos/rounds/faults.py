@@ -1,4 +1,4 @@
-"""What strikes a round on the real Airflow, and what takes it back."""
+"""Faults that strike a round on the real Airflow, and their undoing."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ FIRST = {dag: stages[0] for dag, stages in STAGES.items()}
 BESIDE = ("overlap", "overtaken", "reading")
 """DAGs with two runs beside each other; in the second both may have a checkpoint pending, the third has a source."""
 WEIGHTS = {"fast": 3, "wide": 3, "overlap": 1, "overtaken": 2, "reading": 2, "service": 2, "spark": 1, "warm": 1}
-"""How often each DAG is drawn: real Spark takes its time."""
+"""Weights of the DAGs in the draw: real Spark takes its time."""
 OF_SERVER = ("kill server", "stop server", "port taken")
-"""What strikes the server that the stages of `warm` share: half of that DAG's faults."""
+"""Faults of the server that the stages of `warm` share: half of that DAG's faults."""
 OF_SERVICE = ("service away", "answer of the service lost")
-"""What strikes the service that runs the drivers of `service`, a third of that DAG's faults."""
+"""Faults of the service that runs the drivers of `service`: a third of that DAG's faults."""
 ONLY_WIDE = ("stage added", "stage removed", "stage renamed")
 
 
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What a seed makes of a round."""
+    """Round as its seed draws it."""
 
     dag: str
     runs: int
@@ -104,7 +104,7 @@ def _kill_task(world: World, driver: psutil.Process, _: str) -> None:
 
 
 def _stop_task(world: World, driver: psutil.Process, stage: str) -> None:
-    """Of the task the process and its supervisor, until their heartbeat is missed."""
+    """Stop the task's process and its supervisor, until their heartbeat is missed."""
     above = [process for process in driver.parents() if "airflow" in " ".join(process.cmdline())]
     world.stop(above[:2], stage=stage)
 
@@ -198,7 +198,7 @@ def _ack_deleted(world: World, _driver: psutil.Process, _stage: str) -> bool:
 
 
 def _handover_deleted(world: World, driver: psutil.Process, _stage: str) -> bool:
-    """Of one stage or another, and then a driver dies: its region has to run again without it."""
+    """Delete the handover of some stage, and then kill a driver: the region has to run again without it."""
     found = world.lose_marker("handover")
     kill_driver(driver)
     return found
@@ -257,7 +257,7 @@ KINDS: dict[str, Act] = {
 
 BY_THE_RULES = {
     "ack deleted": "was deleted",
-    # Its last stage completes it: Airflow takes the run for deadlocked while the last task restarts (measured).
+    # The run's last stage completes it: Airflow takes the run for deadlocked while the last task restarts (measured).
     "clear run": "is completed: checkpoint",
     "stage removed": "the DAG file no longer has last",
     "stage added": "does not expect this stage: the DAG has changed since it was triggered",

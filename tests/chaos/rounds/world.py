@@ -45,12 +45,12 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 ROOT = "lake"
 STAND_STILL_S = 3.0
-"""How long a component stands still: longer than its heartbeats are apart."""
+"""Seconds for which a component stands still: more than lie between its heartbeats."""
 REACH_S, QUIET_S = 240.0, 420.0
 AWAY_S = 20.0
-"""How long the storage is away at most."""
+"""Longest absence of the storage."""
 REFUSES_S = 60.0
-"""How long it refuses."""
+"""Seconds for which the storage refuses."""
 EXTRA = "extra"
 ON_SPARK = ("spark", "warm")
 WAIT = "epoch.wait_for_checkpoint"
@@ -95,9 +95,9 @@ class World:
         self._lost = ""
         """Nonce of the server of the round's DAG that was struck, until another one has replaced it."""
         self._ports = ExitStack()
-        """What listens where a server did."""
+        """Listeners at the ports of servers."""
         self.changed: set[str] = set()
-        """How the pipeline `wide` differs from what it was at first."""
+        """Changes of the pipeline `wide` since the start."""
         self._tried: dict[str, int] = {}
         """Stages whose tasks stand still until they are tried again, with the number of their tries."""
         self._saving: dict[str, SavepointRequest] = {}
