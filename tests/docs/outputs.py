@@ -106,4 +106,4 @@ JOBS: dict[str, Callable[[ObjectStore], None]] = {
     "cairn diff flights": counted,
     "cairn regions": nothing,
 }
-"""By how a command begins."""
+"""Makers of jobs, by how a command begins."""

@@ -80,7 +80,7 @@ class Model:
 
 
 class Lake:
-    """What the blocks find: the pages' `s3://lake` in a folder, a job that has published, and an upstream's output."""
+    """World of the blocks: the pages' `s3://lake` in a folder, a job that has published, and an upstream's output."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
@@ -225,7 +225,7 @@ def test_the_application_that_reads_from_kafka_goes_on_where_it_ended(
 def test_the_commands_that_compact_run(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each on a job of the names that it gives, whose state has deltas"""
+    """Each command runs on a job of the names that it gives, whose state has deltas."""
     for what, value in ((merges, {"WHOLE_BYTES": 0}), (deltas, {"FAN_IN": 100, "MAX_EPOCHS": 100, "MAX_SHARE": 1e9})):
         for name, bound in value.items():
             monkeypatch.setattr(what, name, bound)

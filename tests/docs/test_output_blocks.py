@@ -28,7 +28,7 @@ _NAMES = (
     "to mend it  "
 )
 _NOT_FIXED = re.compile(rf"\S*\d\S*|…|`.*?`|\(.*?\)|\b(?:{_NAMES})|[:·;,.]")
-"""What is another each time in a line that some source prints."""
+"""Parts that differ each time in a line that some source prints."""
 _STORAGE = re.compile(r"--storage ((?:file|s3)://\S+)")
 
 
@@ -51,7 +51,7 @@ class Printed:
 
     @property
     def maker(self) -> str:
-        """What is written above it; empty where nothing is."""
+        """Name above the block of what printed it; empty without one."""
         return (self.mark["maker"] or "") if self.mark else ""
 
     def typed(self) -> list[tuple[str, str]]:

@@ -81,7 +81,7 @@ def test_the_command_line_takes_every_cairn_command(where: str, line: str) -> No
 
 
 def test_commands_that_look_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a folder that stands for the pages' storages, where `flights` has 17 checkpoints"""
+    """Commands run in a folder that stands for the pages' storages, where `flights` has 17 checkpoints."""
     (tmp_path / "lake").mkdir()
     world = World(open_store(f"file://{tmp_path}/lake"), replace(CONFIG, retained=20))
     for number in range(1, 18):
@@ -113,7 +113,7 @@ class Answers(io.StringIO):
 def test_commands_that_change_something_are_run(
     where: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each on a job of its own with three checkpoints and a savepoint; who is asked says yes"""
+    """Each command runs on a job of its own with three checkpoints and a savepoint; who is asked says yes."""
     (tmp_path / "lake").mkdir()
     store = open_store(f"file://{tmp_path}/lake")
     world = World(store, replace(CONFIG, retained=20))
@@ -145,7 +145,7 @@ def test_the_commands_that_name_a_connection_are_run(tmp_path: Path, monkeypatch
 
 
 def test_the_commands_that_ask_airflow_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what the line above them exports, but for the address and the token"""
+    """Each command runs with the exports above it, but for the address and the token."""
     airflow = Airflow()
     lines = [line for _, line in CAIRN if verb(line) in ASKS_AIRFLOW]
     assert lines

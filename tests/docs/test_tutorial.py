@@ -28,8 +28,9 @@ from tests.support.wheel import built_wheel
 BLOCKS = [each for each in doc_blocks(ROOT) if each.kind is Kind.TUTORIAL]
 SAID = "said by command "
 INSTALL = re.compile(r"pip install 'airflow-cairn(?P<extras>\[[a-z,]+\])'")
-"""The one line that is typed in other words: this clone's wheel, and uv, which links what `make setup` put into its
-cache."""
+"""The only line that is typed in other words: this clone's wheel, by uv, which links what `make setup` put into its
+cache.
+"""
 _DIFFER = {
     r"\d\d\d\d-\d\d-\d\dT[\d…:.]+\d\d\.\d{6}(?:\+00:00)?": "RUN",
     r"\d\d\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ": "MOMENT",
@@ -39,7 +40,7 @@ _DIFFER = {
     r"[.=#-]{3,}": "LINE",
     r"[ \n]+": " ",
 }
-"""What is another each time: moments, durations, sizes, random ids, bars, and how wide a column is."""
+"""Parts that differ each time: moments, durations, sizes, random ids, bars, and widths of columns."""
 
 
 def same_each_time(text: str) -> str:
