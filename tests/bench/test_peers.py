@@ -28,7 +28,7 @@ def test_the_verdict(total: int, said: str) -> None:
 
 
 def test_the_newest_total_of_each_key_counts_that_flink_has_printed(tmp_path: Path) -> None:
-    """In the order in which it came, also after a restart, which may go back"""
+    """Totals come in the order of their printing, also after a restart, which may go back."""
     flink = object.__new__(Flink)
     flink._logs = [tmp_path / "0.log", tmp_path / "1.log"]
     flink._logs[0].write_text("STARTED\n2> +I[7, 1]\n1> +I[8, 1]\n2> -U[7, 1]\n2> +U[7, 5]\n")

@@ -1,4 +1,4 @@
-"""What the benchmark of recovery makes of what it has seen. Nothing is run here: that takes minutes."""
+"""Figures of the benchmark of recovery, from recorded runs. Nothing is run here: that takes minutes."""
 
 from __future__ import annotations
 

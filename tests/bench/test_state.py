@@ -57,7 +57,7 @@ def test_ratios_are_of_turns_and_medians() -> None:
     ],
 )
 def test_kinds_of_epochs_come_as_a_job_decides(share: float, partials: bool, counts: dict[Kind, int]) -> None:
-    """Of a state of 1000 MiB; partials that are soon in a new base are not merged before."""
+    """The state has 1000 MiB; partials that are soon in a new base are not merged before."""
     size = 1000 * deltas.SMALL_BYTES
     assert cycle(size, int(share * size), share, partials=partials) == counts
 
@@ -67,7 +67,7 @@ def test_a_small_state_is_written_whole_each_time() -> None:
 
 
 def test_two_sizes_say_what_a_third_would_take() -> None:
-    """By the straight line through both, which may have an offset."""
+    """A straight line through both tells, which may have an offset."""
 
     def size(keys: int, seconds: float, size_bytes: int) -> dict[str, Any]:
         taken = {"update": seconds, "aggregate": seconds / 2, "anti_join": 10 * seconds}
