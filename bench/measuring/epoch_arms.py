@@ -142,7 +142,7 @@ class Arm:
 
 
 class PlainArm(Arm):
-    """The same applications without Cairn."""
+    """Arm that runs the same applications without Cairn."""
 
     def run_epoch(self, number: int, start: str, end: str) -> Spent:
         """Run the applications in sequence."""

@@ -175,7 +175,7 @@ class Rewrite(Peer):
 
 
 class RewriteByEpoch(Rewrite):
-    """The same as a careful author writes it: an epoch's folder is made from the previous epoch's, however often."""
+    """Rewrite of a careful author: an epoch's folder is made from the previous epoch's, however often."""
 
     name = "rewrite_by_epoch"
 
@@ -222,7 +222,7 @@ class Streaming(Peer):
 
 
 class ResidentStreaming(Streaming):
-    """The same query, started once: its state stays open, and an epoch ends when its input is processed."""
+    """Streaming query that is started once: its state stays open, and an epoch ends when its input is processed."""
 
     name = "streaming_resident"
     always_runs = True

@@ -35,7 +35,7 @@ BUCKET = "lake"
 
 @dataclass(frozen=True)
 class Services:
-    """Where the S3 server and the PostgreSQL are."""
+    """Addresses of the S3 server and the PostgreSQL."""
 
     s3: Mapping[str, str]
     """The way to S3, by the names of an environment."""

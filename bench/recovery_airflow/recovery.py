@@ -1,4 +1,4 @@
-"""The same ten stages for each arm of `bench.recovery`; a DAG file, put into the DAGs' folder of its Airflow."""
+"""Ten equal stages for each arm of `bench.recovery`; a DAG file, put into the DAGs' folder of its Airflow."""
 
 from __future__ import annotations
 
