@@ -41,7 +41,7 @@ def main() -> int:
         package.parent.mkdir(parents=True, exist_ok=True)
         package.symlink_to("../..", target_is_directory=True)
     targets = [package / "__init__.py", *(package / layer for layer in LAYERS), ROOT / "scripts", ROOT / "tests"]
-    # What travels to a driver once more, for the oldest Python that a driver may have: mypy knows what that one lacks.
+    # Modules that travel to a driver, once more, for the oldest Python of a driver: mypy knows what that one lacks.
     # The package's face names Airflow's side too, which no driver imports: nothing is reported of it here.
     shipped = [package / "__init__.py", *(package / layer for layer in SHIPPED)]
     done = [

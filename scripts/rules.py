@@ -15,7 +15,7 @@ _PAGE = ROOT / "docs" / "semantics.md"
 _RULE = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
 _CITATION = re.compile(r"semantics:? ((?:[A-Z]\d+(?:, | and )?)+)")
 _FAST = ("unit/", "protocol/")
-"""Where each rule has a test: the folders that start no Airflow and no Spark, so that a broken rule shows at once."""
+"""Folders in which each rule has a test: they start no Airflow and no Spark, so a broken rule shows at once."""
 _NUMBER = re.compile(r"[A-Z]\d+")
 
 

@@ -1,4 +1,4 @@
-"""How large the house is, and how many modules one act touches: `python -m scripts.size`.
+"""Size of the house, and the number of modules that one act touches: `python -m scripts.size`.
 
 Lines are counted as a reader meets them: code, docstrings, and the rest (comments, blank lines). An act touches a
 module when it calls a function of it; the acts run on a store of local files, without Airflow and Spark.
@@ -35,7 +35,7 @@ _SKIPPED = {tokenize.COMMENT, *_LAYOUT}
 
 @dataclass(frozen=True)
 class Size:
-    """Of one module, in lines."""
+    """Size of one module, in lines."""
 
     lines: int
     code: int

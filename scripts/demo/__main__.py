@@ -50,7 +50,7 @@ EAGER = {("scheduler", "scheduler_idle_sleep_time"): "0.2"}
 """One job alone has its Airflow: the scheduler looks more often than among many tests."""
 STALLED_AFTER_S = 300.0
 ASK_AIRFLOW_EVERY_S = 5.0
-"""How often Airflow is asked whether a run has failed: each answer takes processor time that the pipeline could use."""
+"""Seconds between questions whether a run has failed: each answer takes processor time from the pipeline."""
 
 _terminal = Terminal()
 say = _terminal.say

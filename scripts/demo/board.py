@@ -13,13 +13,13 @@ from rich.text import Text
 from .strike import SERVER
 
 CELLS = 30
-"""How wide a bar is at most."""
+"""Greatest width of a bar."""
 SHORTEST_SCALE_S = 12.0
 """The whole width stands for this many seconds, or for the time since the trigger if that is longer."""
 
 
 class State(Enum):
-    """How far a stage is: the word that a reader sees, and its colour."""
+    """State of a stage: the word that a reader sees, and its colour."""
 
     WAITS = ("waits", "dim")
     RUNS = ("runs", "yellow")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 FIRST_DAY = datetime(2001, 1, 1)  # noqa: DTZ001 the real data is in local time, without a zone
 FLIGHTS_A_DAY = 16_000
-"""As many as the real data has."""
+"""Number of flights a day, as in the real data."""
 
 _AIRPORTS = [
     "ABQ",

@@ -26,7 +26,7 @@ _ICEBERG = "flights.days"
 _CREATE = "CREATE TABLE flights (date timestamp, delay bigint, origin text, destination text)"
 
 Days = dict[str, int]
-"""How many rows a table has of each day."""
+"""Number of a table's rows, by day."""
 Look = dict[str, Days]
 """Rows of each day that a reader found in each table."""
 

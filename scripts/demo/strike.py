@@ -19,7 +19,7 @@ SERVER = "server"
 """In the place of a stage: the Spark server that all stages share."""
 _CLIENT = "airflow_cairn.spark.remote.client"
 _STEP_S = 0.03
-"""For how long a program runs between two looks at what it has done."""
+"""Seconds that a program runs between two looks at what it has done."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class KillOrder:
     """The process to kill, and the epoch in which to kill it (1-based)."""
 
     stage: str
-    """Whose driver, or whose client; or `SERVER`."""
+    """The stage whose driver, or whose client, is killed; or `SERVER`."""
     epoch: int
 
 

@@ -1,4 +1,4 @@
-"""Where the demonstration prints: lines with the time, and on a terminal the table below them."""
+"""Terminal of the demonstration: lines with the time, and on a terminal the table below them."""
 
 from __future__ import annotations
 

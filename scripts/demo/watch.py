@@ -55,11 +55,11 @@ class Watcher:
         self._servers: set[str] = set()
         self._failed: set[str] = set()
         self.completed = 0
-        """How many epochs have completed."""
+        """Number of epochs that have completed."""
         self.completed_days: set[str] = set()
         """The days of these epochs."""
         self.changes = 0
-        """How much was told since somebody last set this to 0."""
+        """Number of changes told since somebody last set this to 0."""
         self.kill_is_due = False
         """Whether the epoch of the kill is pending, and nothing was killed yet."""
 
@@ -84,7 +84,7 @@ class Watcher:
                 self._tell_acks(document)
                 self._kill_if_due(document)
             except GoneError:
-                # It ended and was cleaned between two reads; the next look tells its end.
+                # The attempt ended and was cleaned between two reads; the next look tells its end.
                 continue
 
     def epoch_number(self, epoch: str) -> int:

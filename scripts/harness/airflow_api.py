@@ -17,7 +17,7 @@ from .wait import wait_until
 FINISHED = frozenset({"success", "failed"})
 """The states in which a DAG run ends."""
 DATABASE_TIMEOUT_S = 300
-"""For how long a request is sent again that Airflow's database kept from being written down."""
+"""Seconds for which a request is sent again that Airflow's database kept from being written down."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def settings_for(home: Path, url: str, ports: AirflowPorts, *, heartbeat_timeout
         ("api", "port"): str(ports.api),
         ("api", "base_url"): url,
         ("api", "secret_key"): secrets.token_hex(16),
-        # One secret for all components: each would make up its own.
+        # A common secret: each component would make up its own.
         ("api_auth", "jwt_secret"): secrets.token_hex(32),
         ("database", "sql_alchemy_conn"): f"sqlite:///{home}/airflow.db",
         ("logging", "worker_log_server_port"): str(ports.worker_logs),
@@ -112,7 +112,7 @@ def settings_for(home: Path, url: str, ports: AirflowPorts, *, heartbeat_timeout
         ("dag_processor", "min_file_process_interval"): "300",
         # Two busy cores can keep the API server from answering in the 5 seconds of the default.
         ("workers", "execution_api_timeout"): "30",
-        # How late a supervisor may notice that its task has ended; with 5 seconds, the default, the scheduler can hear
+        # Seconds until a supervisor notices that its task has ended; with 5, the default, the scheduler can hear
         # of a deferral after the trigger fired, and fail the task (apache/airflow issue 67287).
         ("workers", "min_heartbeat_interval"): "1",
     }

@@ -83,9 +83,9 @@ class AirflowHome(Service):
         self.ports = AirflowPorts()
         self.password = secrets.token_urlsafe(12)
         self.passwords = {USERNAME: self.password} | {name: secrets.token_urlsafe(12) for name in users or {}}
-        """Of every user."""
+        """Passwords of every user."""
         self.started_in_s = 0.0
-        """How long the last start took."""
+        """Duration of the last start."""
         self._extra_env = dict(env or {})
         wanted = settings_for(
             self.home, self.url, self.ports, heartbeat_timeout=heartbeat_timeout, parallelism=parallelism
@@ -114,12 +114,12 @@ class AirflowHome(Service):
 
     @property
     def dags_folder(self) -> Path:
-        """Where to put DAG files; a new one is seen within a few seconds."""
+        """Folder of DAG files; a new one is seen within a few seconds."""
         return self.home / "dags"
 
     @property
     def logs_folder(self) -> Path:
-        """Where the logs of the processes stand; those of tasks are in `home/logs`."""
+        """Folder of the processes' logs; those of tasks are in `home/logs`."""
         return self.home / "process-logs"
 
     @cached_property

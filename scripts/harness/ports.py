@@ -36,7 +36,7 @@ def is_listening(port: int) -> bool:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As servers do: what is left of an ended connection does not keep a port.
+        # Servers do so too: the rest of an ended connection does not keep a port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

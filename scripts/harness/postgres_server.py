@@ -84,7 +84,7 @@ class PostgresServer(Service):
         subprocess.run(
             [str(word) for word in make], check=True, capture_output=True, cwd=self.root, user=user, group=group
         )
-        # What a crash of the machine would lose is lost with the folder anyway.
+        # A crash of the machine would lose the folder anyway.
         settings = {
             "listen_addresses": self._listens,
             "port": f"{self._port}",

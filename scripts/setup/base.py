@@ -1,4 +1,4 @@
-"""Where downloaded and built things live, and the few ways in which set-up speaks, runs commands and gives up."""
+"""Folder of downloaded and built things, and the few ways in which set-up speaks, runs commands and gives up."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Browser:
     program: Path
     """Chromium without a window."""
     libraries: Path
-    """For its `LD_LIBRARY_PATH`."""
+    """Folder for its `LD_LIBRARY_PATH`."""
     modules: Path
     """The folder of node's modules with `playwright-core` and `axe-core`."""
     node: Path

@@ -16,7 +16,7 @@ from .checksums import FOLDER, sha256_of
 
 _PINNED = FOLDER / "downloads.txt"
 _SECONDS = 120
-"""Without a byte, until a download counts as failed."""
+"""Seconds without a byte, after which a download counts as failed."""
 
 
 def download(name: str) -> Path:

@@ -13,7 +13,7 @@ SERVER = GoProgram(
     ".",
     takes="90 seconds",
 )
-"""Its uploads honour `ifGenerationMatch`, also when writers race (measured); its copies and its XML API do not."""
+"""Server whose uploads honour `ifGenerationMatch`, also of racing writers (measured); its copies and XML API do not."""
 
 
 def ensure_gcs_server() -> Path:

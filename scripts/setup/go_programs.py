@@ -28,7 +28,7 @@ class GoProgram:
     package: str
     """The folder of its `main`, relative to the module's: `./cmd/versitygw`."""
     takes: str
-    """How long its first build takes, for people to read."""
+    """Duration of its first build, for people to read."""
     tags: tuple[str, ...] = ()
     """Go's build tags."""
     linked: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class GoProgram:
 
     @property
     def binary(self) -> Path:
-        """Where it is once it is built."""
+        """Path of the built program."""
         return CACHE / "bin" / f"{self.name}-{self.version}"
 
 

@@ -17,7 +17,7 @@ from .uv import ensure_uv
 from .venv import ensure_venv
 
 EXTRAS = ("spark", "state")
-"""With which the page installs Cairn."""
+"""Extras with which the page installs Cairn."""
 
 
 def ensure_tutorial() -> None:

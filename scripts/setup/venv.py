@@ -15,7 +15,7 @@ _STAMP = ".cairn-synced"
 _SYNC = ("sync", "--locked", "--compile-bytecode")
 """Compiled here, once: where Python may not write bytecode, each process would compile Airflow anew (two seconds)."""
 _COMPILE = ("-m", "compileall", "-q")
-"""For the project's own modules, which an editable install leaves as they are (a tenth of a second a process)."""
+"""Arguments that compile the project's own modules, which an editable install leaves as they are."""
 
 
 def _wanted(words: tuple[str, ...]) -> str:

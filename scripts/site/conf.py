@@ -18,7 +18,7 @@ needs_sphinx = "9.0"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
-# As on a forge: each heading is an anchor, by the name that links in the pages use and `make docs` checks.
+# Each heading is an anchor, as on a forge, by the name that links in the pages use and `make docs` checks.
 myst_heading_anchors = 6
 myst_heading_slug_func = "scripts.markdown.slug"
 myst_links_external_new_tab = False

@@ -53,7 +53,7 @@ class Pod:
 
     @property
     def path(self) -> str:
-        """Where the API has it."""
+        """Path of the pod in the API."""
         return pod_path(self.namespace, self.name)
 
     @property
@@ -230,7 +230,7 @@ class Kubelet:
             ],
         }
         if pod.reason:
-            # As a kubelet writes it: an evicted pod has no word of its container.
+            # A kubelet writes it so: an evicted pod has no word of its container.
             status |= {"phase": "Failed", "reason": pod.reason, "message": "The node was low on resource: memory."}
             del status["containerStatuses"]
         self._api.patch(f"{pod.path}/status", {"status": status}, STATUS_PATCH)

@@ -74,7 +74,7 @@ class SparkCluster(Service):
                 state: dict[str, Any] = json.load(answer)
                 return state
         except (OSError, HTTPException, ValueError):
-            # Its web server answers before the page is there: with nothing, or with no JSON.
+            # The master's web server answers before the page is there: with nothing, or with no JSON.
             return None
 
     def alive_workers(self) -> int:

@@ -91,7 +91,7 @@ class ConnectServer(Service):
         self.port = self.process.wait_until(port, _START_TIMEOUT_S, "the Spark Connect server")
 
 
-# What the server says of its port it says at INFO.
+# The server tells its port at INFO.
 _LOGGING = """
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr

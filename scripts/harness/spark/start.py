@@ -30,7 +30,7 @@ def archive() -> Path:
     java = ensure_java() / "bin" / "java"
     version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr.splitlines()[1]
     name = "".join(letter if letter.isalnum() else "-" for letter in f"{pyspark.__version__} {version}").strip("-")
-    # It holds the jars' paths, so each environment has its own.
+    # The archive holds the jars' paths, so each environment has its own.
     name += "-" + hashlib.sha256(pyspark.__file__.encode()).hexdigest()[:8]
     return CACHE / "spark-classes" / f"{name}.jsa"
 

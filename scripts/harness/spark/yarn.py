@@ -57,7 +57,7 @@ class YarnCluster(Service):
 
     @property
     def container_logs(self) -> Path:
-        """Where containers log: `<application>/<container>/stderr`, `stdout`."""
+        """Folder of containers' logs: `<application>/<container>/stderr`, `stdout`."""
         return self.root / "container-logs"
 
     def spark_conf(self) -> dict[str, str]:
