@@ -1,4 +1,4 @@
-"""What every test gets: a clean environment, and the real parts as fixtures."""
+"""Set-up of every test: a clean environment, and the real parts as fixtures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         AIRFLOW__CORE__LOAD_EXAMPLES="False",
         AIRFLOW__CORE__UNIT_TEST_MODE="True",
         AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False",
-        # As Airflow 3 ships; the configuration that it loads for unit tests has Airflow 2's.
+        # Airflow 3 ships so; the configuration that it loads for unit tests has Airflow 2's values.
         AIRFLOW__SCHEDULER__CREATE_CRON_DATA_INTERVALS="False",
         AIRFLOW__SCHEDULER__CREATE_DELTA_DATA_INTERVALS="False",
         AWS_EC2_METADATA_DISABLED="true",

@@ -1,4 +1,4 @@
-"""What the documentation says a log shows, some source prints; and the runbook has a row for each warning."""
+"""Log lines in the documentation: some source prints each; and the runbook has a row for each warning."""
 
 from __future__ import annotations
 
@@ -160,14 +160,14 @@ def messages() -> Iterator[tuple[str, str]]:
 
 
 def test_every_line_begins_with_a_capital() -> None:
-    """They are read at night, among those of other programs"""
+    """Log lines are read at night, among those of other programs."""
     found = list(messages())
     assert len(found) > 150
     assert [each for each in found if not each[1][:1].isupper() and each[1] != _WHOLE] == []
 
 
 def test_every_line_has_the_source_that_the_runbook_names() -> None:
-    """So that one source in Airflow's log viewer shows Cairn's lines and no others."""
+    """A filter by one source in Airflow's log viewer shows Cairn's lines and no others."""
     layers = (*_LAYERS, "plugin", "cli", "testing")
     others = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
@@ -185,7 +185,7 @@ def test_every_line_has_the_source_that_the_runbook_names() -> None:
 
 
 def test_every_error_says_what_it_means_and_what_to_do() -> None:
-    """In `cairn help errors`, which the runbook leads to"""
+    """Entries stand in `cairn help errors`, to which the runbook leads."""
     told = list(hints.errors())
     assert len(told) > 50
     assert [each.code for each in told if not each.meaning or not each.remedy] == []

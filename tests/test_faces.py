@@ -1,4 +1,4 @@
-"""What a user may import: faces, page, documentation and example DAGs agree, and nothing deeper is imported there."""
+"""Public names: faces, page, documentation and example DAGs agree, and nothing deeper is imported there."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ HOUSE = (
 MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUSE)} | {
     "cli": {"cli", "checkpoint", "storage"},
     "dags": {"dags", *HOUSE},
-    # What users import in their tests; no other folder imports it, but an application that runs by hand.
+    # Users import these in their tests; no other folder does, but an application that runs by hand.
     "testing": {"testing", "operators", "spark", "checkpoint", "storage"},
 }
 # Imported when the command runs: only Airflow can tell what a DAG file says and how a worker's Airflow is set up, and

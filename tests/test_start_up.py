@@ -1,4 +1,4 @@
-"""What a start does not import: modules that cost much and that few starts need. No timing is asserted."""
+"""Modules that a start does not import: they cost much, and few starts need them. No timing is asserted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NETWORK = ("asyncio", "email", "http.client", "requests", "ssl", "urllib.request
 COORDINATOR = tuple(
     f"airflow_cairn.checkpoint.{name}" for name in ("acts.claims", "cleaner", "coordinator", "savepoints.take")
 )
-"""What a job's tasks decide with: no driver and no DAG file does."""
+"""Modules with which a job's tasks decide: no driver and no DAG file does."""
 AIRFLOW = ("airflow", "pendulum", "pydantic", "sqlalchemy")
 PARSED_DAG = """
 import airflow.sdk

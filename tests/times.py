@@ -25,7 +25,7 @@ class Timed:
     waited: float
     """Seconds that its lane spent on it, with its fixtures: the first test that needs an Airflow pays for its start."""
     seconds: float
-    """What it took itself: more than its lane spent on it, where it ran beside others."""
+    """Seconds of the test itself: more than its lane spent on it, where it ran beside others."""
 
 
 @dataclass(frozen=True)

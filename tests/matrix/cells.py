@@ -23,12 +23,12 @@ class DriverCell:
 
     @property
     def name(self) -> str:
-        """What `make matrix CELLS=…` calls it."""
+        """Name of the cell in `make matrix CELLS=…`."""
         return f"spark-{self.pyspark}-python-{self.python}{'-s3' if self.on_s3 else ''}"
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What its environment has."""
+        """Packages of the cell's environment."""
         return (f"pyspark=={self.pyspark}", *(("boto3",) if self.on_s3 else ()))
 
 
@@ -52,7 +52,7 @@ class IcebergCell:
 
     @property
     def name(self) -> str:
-        """What `make matrix CELLS=…` calls it."""
+        """Name of the cell in `make matrix CELLS=…`."""
         return f"iceberg-spark-{self.pyspark}-python-{self.python}"
 
 
@@ -69,13 +69,13 @@ class AirflowCell:
     airflow: str
     python: str
     is_main: bool = False
-    """This project locks it, and all tests run with it."""
+    """The version that this project locks, and with which all tests run."""
     constraints: tuple[str, ...] = ()
-    """What it needs of Airflow's own constraints of this version, which are on another server than the packages."""
+    """Pins out of Airflow's own constraints of this version, which are on another server than the packages."""
 
     @property
     def name(self) -> str:
-        """What `make matrix CELLS=…` calls it."""
+        """Name of the cell in `make matrix CELLS=…`."""
         return f"airflow-{self.airflow}-python-{self.python}"
 
     @property
@@ -96,7 +96,7 @@ class ConnectCell:
 
     @property
     def name(self) -> str:
-        """What `make matrix CELLS=…` calls it."""
+        """Name of the cell in `make matrix CELLS=…`."""
         return f"connect-{self.server}-client-{self.client}"
 
     @property

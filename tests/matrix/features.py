@@ -1,4 +1,4 @@
-"""What every Spark of the matrix has to do: keyed, list and table features over three epochs, at 2 and then 3 subtasks.
+"""Features that every Spark of the matrix runs: keyed, list and table, over three epochs, at 2 and then 3 subtasks.
 
 `applications/features.py` writes and reads in the cell; what it has to find is computed here in plain Python.
 """
@@ -23,7 +23,7 @@ APPLICATION = Path(__file__).parent / "applications" / "features.py"
 ROWS, STEPS = 30_000, (1, 10, 7)
 EDGES = (0, 100, 250, 330)
 PARALLELISM = (2, 2, 3)
-"""Of each epoch: the last one is rescaled."""
+"""Parallelism of each epoch: the last one is rescaled."""
 FIRST_THAT_WIDENS = (4, 0)
 """Spark 3.5 reads no file by a wider type (docs/reference/epoch.md)."""
 

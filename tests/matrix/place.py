@@ -1,4 +1,4 @@
-"""Where a cell keeps its checkpoints: a folder of this machine, or a bucket of the real S3 server."""
+"""Storage of a cell's checkpoints: a folder of this machine, or a bucket of the real S3 server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Place:
     storage: str
     s3: S3Options | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
-    """What the operator gives besides the handover."""
+    """Conf that the operator gives besides the handover."""
     env: Mapping[str, str] = field(default_factory=dict)
     """The credentials."""
     server: S3Server | None = None

@@ -37,17 +37,17 @@ COUNTED = {
     "cairn_checkpoint_duration_seconds_count": {(REAL,): 1.0},
     "cairn_checkpoint_pending": {(REAL,): 0.0},
 }
-"""Of the failed-over epoch."""
+"""Metrics of the failed-over epoch."""
 FIRING = {
     ("CairnNoCheckpoint", LATE),
     ("CairnCheckpointsFail", IN_MEMORY),
     ("CairnFailsOverAgainAndAgain", IN_MEMORY),
 }
 PENDING = {("CairnRunsWait", IN_MEMORY)}
-"""It waits for an hour."""
+"""Alerts that stay pending: this one waits for an hour."""
 SEEN_S = 60
 INTERVAL = "30s"
-"""What Grafana puts in for `$__rate_interval`."""
+"""Grafana's value for `$__rate_interval`."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What one failed-over epoch has none of: restores, savepoints, a failure that is no stage's, a run that waits.
+"""Events that one failed-over epoch lacks: restores, savepoints, a failure that is no stage's, a run that waits.
 
 A job in memory makes them. Its changes are reported as each process of Airflow reports them, by Airflow's own client.
 """

@@ -37,7 +37,7 @@ class MetricsReceivers(Service):
 
     @property
     def statsd(self) -> tuple[str, int]:
-        """Where packets go."""
+        """Address for packets."""
         return LOOPBACK, self._statsd
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What the harness writes into a home, as far as it can be seen without an Airflow."""
+"""Configuration that the harness writes into a home, as far as it shows without an Airflow."""
 
 from __future__ import annotations
 

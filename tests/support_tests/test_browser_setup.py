@@ -1,4 +1,4 @@
-"""How the browser of the page's tests comes, and what is said where it cannot come."""
+"""Set-up of the browser for the page's tests, and the advice where it cannot come."""
 
 from __future__ import annotations
 

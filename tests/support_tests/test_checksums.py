@@ -1,4 +1,4 @@
-"""What set-up fetches is known by its content, and anything else is refused with what to type."""
+"""Checksums of what set-up fetches: other content is refused with what to type."""
 
 from __future__ import annotations
 

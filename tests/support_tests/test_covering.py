@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make soak` shows nothing that it does not show itself."""
+"""Cases that `make test` leaves to `make soak` show nothing that the others do not show."""
 
 from __future__ import annotations
 

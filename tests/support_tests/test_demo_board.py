@@ -1,4 +1,4 @@
-"""What the demonstration shows on a terminal: a bar for each stage, what was killed, and what came back."""
+"""The demonstration's board on a terminal: a bar for each stage, what was killed, and what came back."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_board_follows_the_job(clock: Clock) -> None:
 
 
 def test_the_stage_that_completes_the_checkpoint_has_acknowledged(board: Board, clock: Clock) -> None:
-    """Its acknowledgement is seen with the end, and not before"""
+    """The last acknowledgement is seen with the end, and not before."""
     board.begun("clean")
     board.killed("clean")
     board.triggered("epoch 3, checkpoint 4, attempt 2")

@@ -1,4 +1,4 @@
-"""Whatever ends the starter, what it started ends too."""
+"""Processes end with their starter, whatever ends that."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_nothing_outlives_the_one_who_started_it(tmp_path: Path, end: signal.Sig
 
 
 def test_one_gives_way_as_its_starter_does(tmp_path: Path) -> None:
-    """Its session too: Linux shares the processor among sessions first."""
+    """The session gives way too: Linux shares the processor among sessions first."""
     command = [sys.executable, "-c", _NICE, str(tmp_path)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600).stdout
     assert said.split() == ["12", "True"]

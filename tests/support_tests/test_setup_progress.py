@@ -1,4 +1,4 @@
-"""What set-up says while a part takes long."""
+"""Progress of set-up while a part takes long."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_with_the_address_of_a_forge_links_to_code_lead_there(root: Path, tmp_pa
 
 
 def test_no_link_of_the_site_is_broken(tmp_path: Path) -> None:
-    """What Sphinx is given, since Sphinx itself is not installed here"""
+    """Sphinx is not installed here: the links of its input are checked."""
     folder = tmp_path.resolve() / "site"
     Sources(ROOT, folder, generated={mark: part(mark) for mark in marks()}).write()
     written = sorted(folder.rglob("*.md"))

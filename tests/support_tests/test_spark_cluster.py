@@ -32,7 +32,7 @@ spark.stop()
     "answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", b"nothing of HTTP\r\n\r\n", b""]
 )
 def test_a_master_that_is_starting_has_no_state_yet(answer: bytes) -> None:
-    """Its web server is up before its page."""
+    """The master's web server is up before its page."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer_once() -> None:

@@ -1,4 +1,4 @@
-"""What the tutorial installs goes into uv's cache once for each lock file, and once more if that cache is emptied."""
+"""The tutorial's packages go into uv's cache once for each lock file, and once more if that cache is emptied."""
 
 from __future__ import annotations
 

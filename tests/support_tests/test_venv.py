@@ -1,4 +1,4 @@
-"""What set-up installs is compiled: a process that imports Airflow does not spend two seconds on that first."""
+"""Installed packages are compiled: a process that imports Airflow does not spend two seconds on that first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an epoch can keep and publish, each kind once. Prints what this driver read; with `look` it reads from outside.
+"""Each kind of state and output of an epoch, once. Prints what this driver read; with `look` it reads from outside.
 
 Data are numbers and their hashes: `tests/matrix/features.py` computes all of it again in plain Python.
 """
@@ -19,7 +19,7 @@ from airflow_cairn.spark.output import committer
 from airflow_cairn.spark.stored import growing_table
 
 ROWS = 30_000
-"""Of the large states: more than the bytes up to which a state is written whole each time."""
+"""Number of rows of the large states: more than the bytes up to which a state is written whole each time."""
 STEPS = (1, 10, 7)
 """In each epoch every so-manieth row of the large states changes."""
 ALL = {"sketch": "hll_union", "pair": "each(sum)"}
