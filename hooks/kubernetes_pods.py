@@ -31,10 +31,10 @@ NOT_FOUND = "NotFound"
 ANSWER_S = 30.0
 """Seconds within which the API server must answer."""
 UNANSWERED_S = 180.0
-"""How long the API server may be away before a try gives up watching."""
+"""Seconds without the API server before a try gives up watching."""
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 10.0
 STUCK_S = 600.0
-"""How long a container may be seen to wait for what Kubernetes does not bring by itself."""
+"""Seconds that a container may be seen to wait for things that Kubernetes does not bring by itself."""
 _waits: dict[str, float] = {}
 """When this process first saw such a wait, by the pod's uid: Kubernetes tells no such time."""
 DRIVER = "spark-kubernetes-driver"

@@ -78,10 +78,10 @@ def server_of_connection(connection: Connection) -> ConnectServer:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a client process ended."""
+    """The end of a client process."""
 
     status: int
-    """Its exit status; a signal is negative, as in Python."""
+    """Exit status; a signal is negative, as in Python."""
     problem: Problem | None = None
     """The reason why no application ran; None if it ran, or if no reason was given."""
     cause: str = ""

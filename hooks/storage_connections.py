@@ -177,7 +177,7 @@ class _Kind:
     secret: frozenset[str]
     other_identity: frozenset[str]
     instead: str
-    """How workers and cluster get one identity."""
+    """The way to give workers and cluster one identity."""
 
     def extras(self, connection: Connection, *unread: str) -> Mapping[str, Any]:
         """Check a connection, mask its secrets and return its extras.

@@ -40,7 +40,7 @@ class TaskRef:
 
     @property
     def name_in_states(self) -> str:
-        """Its key in Airflow's answer to `get_task_states`, where instance 1 of `b` is called like the task `b_1`."""
+        """Key in Airflow's answer to `get_task_states`, where instance 1 of `b` is called like the task `b_1`."""
         return self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FILES = ("python_file_uris", "jar_file_uris", "file_uris", "archive_uris")
 ONE_TRY: Mapping[str, Any] = {"retry": None, "timeout": ANSWER_S}
-"""How the service is asked about a driver: the client would ask again for a quarter of an hour by itself."""
+"""Retry of a question about a driver: the client would ask again for a quarter of an hour by itself."""
 
 
 class DataprocLauncher(Launcher):

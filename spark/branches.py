@@ -49,7 +49,7 @@ class _Branch:
     base: str
     """The snapshot of `main` with which it begins; empty if there was none."""
     first: str
-    """Its own when it was made."""
+    """Snapshot of the branch when it was made."""
     whole: bool = False
     """Whether the application's block ended without an error."""
 

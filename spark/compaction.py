@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 LEASE_MS = 6 * 3600 * 1000
-"""How long a compaction may be unfinished before another compactor gives it up."""
+"""Age of an unfinished compaction at which another compactor gives it up."""
 MIN_SHARE = 0.25
 """Smallest ratio of delta bytes to base bytes that is compacted where no state is named. At three times this ratio, an
 epoch writes a new base itself."""

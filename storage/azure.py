@@ -268,7 +268,7 @@ _WRITE_ID = "x-ms-meta-cairn_write_id"
 """The header of the write id: a name of metadata is an identifier of C#."""
 _FOLDER = "x-ms-meta-hdi_isfolder"
 _LOOK_S = 1.0
-"""How often a copy that the service has not ended is looked at."""
+"""Seconds between two looks at a copy that the service has not ended."""
 _LIST = {"restype": "container", "comp": "list"}
 
 _Texts = Mapping[str, str] | None

@@ -86,7 +86,7 @@ class CairnError(Exception):
 
     @property
     def name(self) -> str:
-        """Its name in stored texts: the class's, or the code in that form (`MissingRightError`)."""
+        """Name in stored texts: the class's, or the code in that form (`MissingRightError`)."""
         if self.code == type(self).code:
             return type(self).__name__
         return f"{self.code.title().replace('_', '')}Error"

@@ -18,15 +18,15 @@ class StoreFacts:
     uploads: str
     abort: str
     on_objects: str
-    """How a policy names the objects below the root."""
+    """Name of the objects below the root in a policy."""
     on_bucket: str
-    """How a policy names the bucket, for the rights to list."""
+    """Name of the bucket in a policy, for the rights to list."""
     own_chain: str
-    """Where credentials are looked for without a connection."""
+    """Places to look for credentials without a connection."""
     find_credentials: str
-    """What to do if there are none."""
+    """Remedy if there are none."""
     log_in: str
-    """The same as one command."""
+    """That remedy as one command."""
     who_asks: str
     """The command that shows whose credentials are used."""
     make: str
@@ -34,7 +34,7 @@ class StoreFacts:
     look: str
     """The command that lists the buckets."""
     change_rules: str
-    """How to take the prefix out of a lifecycle rule."""
+    """The way to take the prefix out of a lifecycle rule."""
     end_old_versions: str
     """The command that has old versions deleted."""
     unlock: str

@@ -14,7 +14,7 @@ else:
     from enum import Enum
 
     class StrEnum(str, Enum):
-        """The same as Python 3.11's, for members with explicit texts."""
+        """Python 3.11's, for members with explicit texts."""
 
         __str__ = str.__str__  # Enum's own `__format__` goes by it
 

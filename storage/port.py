@@ -43,7 +43,7 @@ class BucketRules:
     kept_for: str = ""
     """Rule that keeps each deleted or replaced object for a time, such as `soft delete, 7 days`; empty if none does."""
     retention: str = ""
-    """How long Object Lock keeps every new object, such as `GOVERNANCE, 30 days`; empty if it does not."""
+    """Time that Object Lock keeps every new object, such as `GOVERNANCE, 30 days`; empty if it does not."""
     unknown: dict[str, str] = field(default_factory=dict)
     """Rules that could not be read (`lifecycle`, `versioning`, `object-lock`), with the reason."""
 

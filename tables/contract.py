@@ -19,7 +19,7 @@ STAGING = "staging."
 """Begins settings for a folder of staged files that lies apart from its table."""
 
 REMEMBERED = 32
-"""How many of a sink's commits a table knows by their tokens."""
+"""Number of a sink's commits that a table knows by their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Mark:
     """The job and the sink."""
     checkpoint: int
     token: str
-    """Of this commit's staged rows; no other commit has it."""
+    """Token of this commit's staged rows; no other commit has it."""
     shown: str
     """The name under which readers find the checkpoint in the table."""
     retained: tuple[int, ...] | None = None

@@ -60,7 +60,7 @@ LISTING = timedelta(minutes=30)
 There may be some 100,000 files, and PostgreSQL finds the rows of a transaction by no index.
 """
 TRIES = 10
-"""How often one call commits anew after another writer was faster."""
+"""Number of times that one call commits anew after another writer was faster."""
 
 
 class TableSink(MasterHook):

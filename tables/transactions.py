@@ -20,7 +20,7 @@ log = logging.getLogger("airflow_cairn")
 
 _ENDPOINT = "transactions/commit"
 _TRIES = 3
-"""How often tables are committed together; then each is alone, so that a busy one holds no other up."""
+"""Number of times that tables are committed together; then each is alone, so that a busy one holds no other up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,12 +49,12 @@ class ConnectSession:
     secret_conn_id: str = SECRET_CONN_ID
     """The Airflow connection whose password, of at least 32 characters, its token is made from."""
     bind_address: str | None = None
-    """Where the server listens for stages on other machines, by TLS: an IP address, or `"0.0.0.0"` for all IPv4
-    addresses of its machine; not a loopback address, nor `"::"`. None: loopback only, so that each machine has its own
-    server."""
+    """Address at which the server listens for stages on other machines, by TLS: an IP address, or `"0.0.0.0"` for all
+    IPv4 addresses of its machine; not a loopback address, nor `"::"`. None: loopback only, so that each machine has its
+    own server."""
     local_state_mb: int = 1024
-    """How many MiB of copies of state it may keep on its machine's disk, so that the next epoch need not read the store
-    (semantics V3); only with the master `local`. 0: none."""
+    """MiB of copies of state that the server may keep on its machine's disk, so that the next epoch need not read the
+    store (semantics V3); only with the master `local`. 0: none."""
     fork_server: bool = True
     """On Linux, stages on the server's machine fork their process from one that has loaded PySpark. False: each stage's
     process loads it itself."""

@@ -50,7 +50,7 @@ MAX_TRIES = 32
 CLEARED = "its task was cleared after the stage had acknowledged, so it runs again"
 """Detail of an attempt that ended because a person has run a stage again."""
 CLEARED_WHILE_IT_RAN = "its task was cleared while its driver ran, so it runs again"
-"""The same for a stage that had not acknowledged."""
+"""Cause of the failover of a cleared stage that had not acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,9 +289,9 @@ class SavepointOrigin:
     job: Job
     """The job whose state the savepoint holds."""
     checkpoint: CheckpointId
-    """That job's checkpoint that the savepoint was made from."""
+    """Checkpoint of that job that the savepoint was made from."""
     epoch: Epoch
-    """That job's last epoch in the savepoint."""
+    """Last epoch of that job in the savepoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from .codec import CheckpointId, Count, Epoch, Key, Target, Token
 from .strict_json import SPARSE
 
 HOLD_MS = 60 * 60 * 1_000
-"""How long a hold lasts that its holder does not renew."""
+"""Duration of a hold that its holder does not renew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class MirrorOf:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Where a job goes on, in the head that it has left."""
+    """The place where a job goes on, in the head that it has left."""
 
     id: Token
     """Of the mirror."""

@@ -39,7 +39,7 @@ NO_KEY = "cairn.no_key"
 
 
 class Mode(StrEnum):
-    """How rows change a table, by the name of the method that stages them."""
+    """The change that rows make to a table, by the name of the method that stages them."""
 
     APPEND = "append"
     OVERWRITE = "overwrite_partitions"
@@ -52,7 +52,7 @@ BRANCH = "branch"
 
 
 class Format(StrEnum):
-    """Whose library commits a table."""
+    """Format of a table: its library commits."""
 
     ICEBERG = "iceberg"
     DELTA = "delta"
@@ -92,13 +92,13 @@ class TableDescription:
     read: str = field(default="", metadata=SPARSE)
     """URL of the folder with the list of the version's data files; empty if stages do not read the table."""
     read_sha256: str = field(default="", metadata=SPARSE)
-    """Of that list; see `digest_of_list`."""
+    """Digest of that list; see `digest_of_list`."""
     format: Format | None = field(default=None, metadata=SPARSE)
     """None: an older Cairn has not noted it."""
     new_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Of a table that the commit creates: the types that its columns, or parts of these, may have."""
     new_partition_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
-    """The same of its partition columns."""
+    """Types of its partition columns, in the same form."""
     rolls_back: bool = field(default=False, metadata=SPARSE)
     """Whether the trigger after a rewind takes back what no longer counts."""
     upsert_rows: int = 1_000_000
@@ -112,9 +112,9 @@ class TableDescription:
     partition_units: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """By column, Iceberg's transform that is kept apart, `day` or `bucket[16]`; empty: the value. Without any: none."""
     write_options: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
-    """What the table says of its Parquet files, as options of Spark's writer."""
+    """The table's settings of its Parquet files, as options of Spark's writer."""
     sorted_by: tuple[SortedBy, ...] = field(default=(), metadata=SPARSE)
-    """How rows are sorted in a file."""
+    """Order of rows in a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Unread:
     UNREAD = tuple[str, ...]()
     """The document's fields that are cut out: lists and dictionaries of records."""
     FIRST = b""
-    """How the text of each entry of a list begins, so that the list is parted without a parse; empty: read whole."""
+    """Start of the text of each entry of a list, so that the list is parted without a parse; empty: read whole."""
     FACTS = re.compile(b"")
     """Finds in the text of such an entry the fields, by their names, that are looked at without the others."""
 

@@ -21,7 +21,7 @@ from ..validation import MIRROR_LISTENER
 from . import transitions
 
 LATE_MS = 24 * 60 * 60 * 1_000
-"""How long a mirror may lack a completed checkpoint before it is a warning."""
+"""Time that a mirror may lack a completed checkpoint before it is a warning."""
 
 IDS_LEFT_OUT = 100_000
 """Ids that an activation leaves out: those that the first storage may have handed out since the last pass (T5)."""
@@ -29,7 +29,7 @@ IDS_LEFT_OUT = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a mirror is behind its job (semantics M4)."""
+    """The lag of a mirror behind its job (semantics M4)."""
 
     uri: str
     """The mirror's storage."""

@@ -57,7 +57,7 @@ class SavepointHeader:
     job: Job
     """The job whose savepoint it is."""
     savepoint: CheckpointId
-    """Its own id, out of the job's sequence (semantics T5)."""
+    """Id of the savepoint, out of the job's sequence (semantics T5)."""
     request: RequestId
     taken_at_ms: Count
     """Time of the request, milliseconds since 1970 UTC."""

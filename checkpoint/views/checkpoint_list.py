@@ -61,9 +61,9 @@ class JobState(StrEnum):
     """Condition of a job, the most urgent first."""
 
     BROKEN = "broken"
-    """Its head cannot be read."""
+    """The job's head cannot be read."""
     FAILED = "failed"
-    """Its newest attempt failed, and only a user or the next run can continue."""
+    """The job's newest attempt failed, and only a user or the next run can continue."""
     MOVED = "moved"
     """The job goes on in another storage, where its mirror was activated."""
     STOPPED = "stopped"
@@ -116,7 +116,7 @@ class JobRow:
     durations_ms: tuple[int, ...] = ()
     """Durations of the last completed checkpoints, oldest first; `DURATIONS` at most."""
     mirrors: tuple[Lag, ...] = ()
-    """How far each mirror of the job is behind."""
+    """Lag of each mirror of the job."""
     mirror_of: str | None = None
     """The storage whose job this one mirrors, or mirrored until it was activated."""
     moved_to: str | None = None

@@ -186,7 +186,7 @@ class FilePage:
 
     checkpoint: int
     first: int
-    """Where they begin, from 0."""
+    """Number of the first one, from 0."""
     files: int
     """All that the checkpoint names of what was asked for."""
     rows: tuple[FileRow, ...]

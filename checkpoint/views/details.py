@@ -125,8 +125,8 @@ class CheckpointDetails:
     row: CheckpointRow
     job: str
     stages: tuple[StageRow, ...] = ()
-    """In this order: not acknowledged, then slowest first, then carried over. Empty for a past checkpoint whose files
-    are deleted."""
+    """Stages in this order: not acknowledged, then slowest first, then carried over. Empty for a past checkpoint whose
+    files are deleted."""
     slowest: Slowest | None = None
     """None where no stage has acknowledged in this checkpoint."""
     slice: Slice | None = None

@@ -83,7 +83,7 @@ class OwedCommits:
     completed_at_ms: int | None
     """Time at which the oldest completed; None: it is no longer retained."""
     number: int
-    """How many they are."""
+    """Number of commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class Overview:
     gaps: tuple[ReadWindow, ...] = ()
     """Between the windows that the newest completed checkpoint has read, oldest first (semantics T8)."""
     mirrors: tuple[Lag, ...] = ()
-    """How far each mirror of the job is behind (semantics M4)."""
+    """Lag of each mirror of the job (semantics M4)."""
     elsewhere: MirrorOf | Moved | None = None
-    """Where the job has moved to, or what it is a mirror of."""
+    """Place that the job has moved to, or of which it is a mirror."""
     again: tuple[str, ...] = ()
     """Epochs that an activated mirror lacked, and that have still to run again (semantics M6)."""
     owed: tuple[OwedCommits, ...] = ()
@@ -355,7 +355,7 @@ class ServerRow:
 
     job: str
     server: str
-    """Its nonce, which names it in the tasks' logs."""
+    """The server's nonce, which names it in the tasks' logs."""
     state: str
     """`starting`, `up`, `ending` or `gone`."""
     run_id: str | None

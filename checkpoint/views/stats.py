@@ -56,7 +56,7 @@ class Restarts:
     """Restart strategy's count for a pending epoch (semantics F4)."""
 
     checkpoint: int
-    """Its attempt."""
+    """Id of the attempt."""
     run_id: str
     input: WindowText | None
     """As of a failover."""

@@ -38,7 +38,7 @@ class TableChange:
     title: str
     """The table's own name; its name in the group if that is not known."""
     way: str
-    """How: `append`, `upsert`, …, or `branch`."""
+    """Kind of change: `append`, `upsert`, …, or `branch`."""
     rows: int
     give_up: str | None
     """The command that gives the commit up, if it is owed, or was made and not noted."""

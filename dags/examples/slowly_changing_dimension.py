@@ -1,4 +1,4 @@
-"""Where each customer lived, and when: a slowly changing dimension of type 2.
+"""Addresses of customers over time: a slowly changing dimension of type 2.
 
 The version that is valid now is state, one row for each customer. An epoch reads and writes only the customers that
 have changed. A version that has ended goes into a table that grows; the two together are the dimension.

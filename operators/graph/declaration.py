@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...checkpoint import Coordinator
 
 Exchange = Literal["blocking", "pipelined"]
-"""How a stage receives the output of another; see `docs/how-to/regions.md`."""
+"""The way in which a stage receives the output of another; see `docs/how-to/regions.md`."""
 
 PIPELINED: Exchange = "pipelined"
 EXCHANGES: tuple[Exchange, ...] = ("blocking", PIPELINED)

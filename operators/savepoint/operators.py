@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("airflow_cairn")
 
 _TENTHS = 10
-"""How often the log reports the progress of copying."""
+"""Number of log lines about the progress of copying."""
 
 
 class SavepointOperator(BaseOperator):

@@ -30,11 +30,11 @@ log = logging.getLogger("airflow_cairn")
 
 
 LAST_RUN_S = 60.0
-"""How often a drain asks Airflow whether the job's last run has ended. Other runs of the job see the end within their
-`recheck_interval`."""
+"""Seconds between two questions of a drain whether the job's last run has ended. Other runs of the job see the end
+within their `recheck_interval`."""
 
 LISTENERS_S = 30.0
-"""How often a stop that waits for listeners notifies them again itself."""
+"""Seconds after which a stop that waits for listeners notifies them again itself."""
 
 
 class StopWithSavepointOperator(SavepointOperator):

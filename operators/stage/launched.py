@@ -44,7 +44,7 @@ LOOK_S = 10.0
 """Seconds between two looks at a driver."""
 
 UNANSWERED = 18
-"""How many looks in a row may fail before a try gives up watching: three minutes."""
+"""Number of looks in a row that may fail before a try gives up watching: three minutes."""
 
 Operator = TypeVar("Operator", bound=BaseOperator)
 

@@ -197,9 +197,9 @@ with Epoch.current():
 """The stage's program: it acknowledges, if conf, code and the storage's credentials have arrived."""
 
 LONGEST_S = 3600.0
-"""How long a driver is waited for."""
+"""Seconds of waiting for a driver."""
 LISTED_S = 120.0
-"""How long a driver may be missing in the service's answer, and how long one that is told to end is waited for."""
+"""Seconds that a driver may be missing in the service's answer, and of waiting for one that is told to end."""
 
 DAY = datetime(2001, 1, 1, tzinfo=UTC)
 RUN_ID = "manual__2001-01-01T00:00:00+00:00"

@@ -58,7 +58,7 @@ LOOK_S = 0.5
 MAX_LOOK_S = 5.0
 """Maximum delay between two looks: each asks the store and Airflow."""
 MAX_DOUBLINGS = 5
-"""How often the delay before a task comes back doubles: up to about five minutes."""
+"""Number of times that the delay before a task comes back doubles: up to about five minutes."""
 
 
 def begin_or_trigger(

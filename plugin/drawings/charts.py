@@ -109,7 +109,7 @@ class Segment:
 
     id: int
     said: str
-    """Its status in words."""
+    """Status in words."""
     start: int
     """Distance from the beginning of the line, in units of `WIDTH`; so is `width`."""
     width: int

@@ -43,7 +43,7 @@ class StageProgress:
     """The progress of one stage."""
 
     kind: str
-    """How it is drawn: `completed`, `failed`, `running`, `queued`, `retry`, `kept`; empty: it has not begun."""
+    """Look of the stage: `completed`, `failed`, `running`, `queued`, `retry`, `kept`; empty: it has not begun."""
     text: str
     acknowledged: bool = False
     waited_ms: int | None = None

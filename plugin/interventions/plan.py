@@ -59,7 +59,7 @@ class Plan:
     title: str
     """The intervention, as an imperative."""
     effects: tuple[str, ...]
-    """Its effects, one sentence each."""
+    """Effects, one sentence each."""
     rewound: Rewound | None = None
     """For a rewind: its effects as a value."""
     folder: str = ""

@@ -18,7 +18,7 @@ from ...storage.port import Written
 R = TypeVar("R")
 
 MAX_TRIES = 64
-"""How often one change may lose to other writers of the record."""
+"""Number of times that one change may lose to other writers of the record."""
 
 
 class ServerRegister:

@@ -37,7 +37,7 @@ PATIENCE = 9
 """Number of retries of a call that the server does not answer: about a minute, in which a server elsewhere may be
 restarted at the same address."""
 PATIENCE_HERE = 5
-"""The same for a server on this machine, about 15 seconds: a server that refuses connections is gone."""
+"""Retries with a server on this machine, about 15 seconds: a server that refuses connections is gone."""
 
 _FUNCTION = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")
 _FILES = (".py", ".jar", ".r", ".zip", ".egg")

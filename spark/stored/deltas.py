@@ -38,7 +38,7 @@ NUMBER = "_cairn_run"
 FAN_IN = 8
 """Number of neighbouring deltas of updates, of one tier, that are merged into one."""
 FAN_IN_PARTIALS = 64
-"""The same for partial aggregates: no epoch reads them, and merging eight of them costs more than it saves."""
+"""Fan-in of partial aggregates: no epoch reads them, and merging eight of them costs more than it saves."""
 MAX_EPOCHS = 512
 """Most epochs that change a state before it gets a new base, so that deleted and ended rows go at last."""
 MAX_SHARE = 0.75
@@ -53,9 +53,9 @@ SCANNED_BYTES = 4 << 20
 _BROADCAST_BYTES = 32 << 20
 """Deltas of up to this many bytes in the store have keys that fit into each executor's memory."""
 _BROADCAST_KEYS = 1_000_000
-"""This many keys of the caller fit there too."""
+"""Number of the caller's keys that fit there too."""
 _BROADCAST_VALUES = 100_000
-"""This many values of a state fit there, however well they are compressed: rows by columns."""
+"""Number of a state's values that fit there, however well they are compressed: rows by columns."""
 _DIGITS = 10
 _NEWER = "_cairn_newer"
 """The number of a delta, where it is compared with another."""

@@ -252,7 +252,7 @@ _FOLDER = re.compile(rf"(?:\A|/){COLUMN}=([^/]+)/")
 _READABLE, _HASH = 24, 32
 """Longest readable part of a name in characters, and the number of hex digits of the values' SHA-256."""
 _OLDER_READABLE, _OLDER_HASH = 40, 16
-"""The same for an older name, with an xxHash64 without leading zeros; either name has at most 57 characters."""
+"""Patterns of an older name, with an xxHash64 without leading zeros; either name has at most 57 characters."""
 
 
 def check(output_id: str, df: DataFrame, columns: Sequence[str]) -> None:

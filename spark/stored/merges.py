@@ -295,7 +295,7 @@ WHOLE_BYTES = 1 << 20
 _TWICE = "cairn: a key is more than once in one update"
 """Spark's error message; `is_duplicate_key_error` looks for it."""
 _GIVEN = "_cairn_given"
-"""How often the update has the row's key."""
+"""Number of the update's rows with the row's key."""
 _NEWEST = "_cairn_newest"
 """The number of the newest delta with the row's key."""
 

@@ -49,7 +49,7 @@ class BucketStore(ObjectStore, Generic[OptionsT]):
     """
 
     form: ClassVar[str]
-    """How a URI of this store is written."""
+    """Form of a URI of this store."""
     kind: ClassVar[type[Any]]
     """The class of its options."""
     longest_page: ClassVar[int] = 1000

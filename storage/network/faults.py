@@ -88,9 +88,9 @@ class Words:
     rights: Mapping[str, str]
     """The right that each request needs."""
     find_credentials: str
-    """What to do if there are no credentials."""
+    """Remedy if there are no credentials."""
     check: str
-    """What to check if they are refused."""
+    """Things to check if credentials are refused."""
     bucket: str = "bucket"
 
 

@@ -148,7 +148,7 @@ class RetryPolicy:
 
     @property
     def at_once(self) -> RetryPolicy:
-        """The same policy without a wait, for optional requests."""
+        """Return this policy without a wait, for optional requests."""
         return replace(self, waiting=None)
 
     def attempts(self) -> Iterator[int]:

@@ -155,7 +155,7 @@ ANSWER_S = 300.0
 """Seconds for a cluster to start the application and run its small job."""
 
 APPLICATION = "cairn-doctor"
-"""Its name in Spark."""
+"""Name of the doctor's application in Spark."""
 _STAMP = re.compile(r"\A\d\d/\d\d/\d\d \d\d:\d\d:\d\d (WARN|ERROR|FATAL) ")
 
 
@@ -180,7 +180,7 @@ class ClusterFacts:
     """Errors for failed questions: `java` and `python` of Spark, `storage`."""
     over_connect: bool = False
     storage: Examination | None = None
-    """How the driver reaches the storage; None: not asked, or `failed` says why it could not look."""
+    """The driver's way to the storage; None: not asked, or `failed` says why it could not look."""
     has_code: bool = False
     """Whether the driver was given Cairn's code, with which it looks at the storage."""
 
@@ -227,9 +227,9 @@ class Silence(StrEnum):
     BROKEN = "broken"
     """The connection cannot be used, or could not be fetched."""
     ELSEWHERE = "elsewhere"
-    """Its drivers run on the cluster, from which only what is in the storage comes back: nothing was asked."""
+    """The stage's drivers run on the cluster, from which only what is in the storage comes back: nothing was asked."""
     UNFIT = "unfit"
-    """It takes no Python program of the doctor's: nothing was asked."""
+    """The stage takes no Python program of the doctor's: nothing was asked."""
     FAILED = "failed"
     """The application did not end normally."""
 

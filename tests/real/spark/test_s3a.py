@@ -84,9 +84,7 @@ def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic
     assert not [key for key in keys if key.endswith("/") or "_SUCCESS" in key or "magic" in key or "_temporary" in key]
 
 
-def test_files_in_a_bucket_are_read_as_they_were_fixed_and_tables_appended_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_in_a_bucket_and_tables_appended_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """semantics T11, C4: by their names as they are, whatever Spark reads as a pattern, and by their tags"""
     with S3Server(keep_alive=False) as server:
         storage = f"s3://{server.create_bucket('reads')}/lake"

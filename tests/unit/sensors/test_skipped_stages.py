@@ -79,7 +79,7 @@ class Run:
         return attempt_documents.read(self.job.coordinator.files, entry).executions
 
 
-def test_a_stage_looks_for_declines_only_where_one_before_it_may_not_have_succeeded(job: Job) -> None:  # semantics B4
+def test_a_stage_looks_for_declines_only_of_stages_that_may_have_failed(job: Job) -> None:  # semantics B4
     run = Run(job)
     tasks: list[Any] = [run.dag.get_task(f"epoch.{name}") for name in "bc"]
     assert [runs_after_success(task) for task in tasks] == [True, False]

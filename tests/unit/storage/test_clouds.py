@@ -284,7 +284,7 @@ def _rights_of(request: Request) -> set[str]:
 
 
 @on_both
-def test_each_role_does_its_work_with_its_rights_and_the_doctor_names_each_that_is_missing(cloud: Cloud) -> None:
+def test_each_role_works_with_its_rights_and_the_doctor_names_missing_ones(cloud: Cloud) -> None:
     """semantics W3, W7"""
     with ExitStack() as ends:
 

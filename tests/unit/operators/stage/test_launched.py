@@ -710,7 +710,7 @@ def test_a_zip_that_is_used_is_renewed_and_one_that_is_not_is_deleted(
     assert renewed.size_bytes == kept.size_bytes
 
 
-def test_a_zip_that_somebody_has_changed_is_replaced_before_a_driver_runs_it(job: Job, said: Said) -> None:
+def test_a_zip_that_was_changed_is_replaced_before_a_driver_runs(job: Job, said: Said) -> None:
     store = open_store(job.storage)
     extras.stored_runtime(store)
     ((key, own),) = [(each.key, store.get(each.key)) for each in store.list(extras.FOLDER)]
@@ -828,7 +828,7 @@ def test_an_option_from_a_template_is_checked_once_it_is_rendered(job: Job, give
         task.execute(context(a_try()))
 
 
-def test_a_template_that_describes_a_run_of_databricks_is_checked_once_it_is_rendered(job: Job) -> None:
+def test_a_template_of_a_databricks_run_is_checked_once_rendered(job: Job) -> None:
     made = epoch_stage(kind_of(SERVICES["databricks"]()), storage=job.storage, job="flights")
     task: Any = made(task_id="routes", tasks="{{ var.json.tasks }}")
     task.tasks = [{}, {}]
