@@ -30,7 +30,8 @@ ENDED = frozenset({"STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRE
 
 CONF, PY_FILES = "--conf", "--extra-py-files"
 SCRIPT, LANGUAGE = "--scriptLocation", "--job-language"
-"""Arguments before the job's own: docs.aws.amazon.com/glue/latest/dg/aws-glue-programming-etl-glue-arguments.html."""
+"""Arguments that override the job's own:
+docs.aws.amazon.com/glue/latest/dg/aws-glue-programming-etl-glue-arguments.html."""
 
 _QUOTED = re.compile(r"[\s\"'\\$`]")
 _TOKEN = re.compile(rf"{re.escape(HANDOVER)}=\S*/([^/\s]+)\.json")
