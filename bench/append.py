@@ -1,8 +1,9 @@
 """Measures an append of a day to a table, against the table's number of days, and against Spark's own append.
 
-Run it as `.venv/bin/python -m bench.append [--json] [--rounds N] [--days N] [--rows N]`. Two jobs on local files have
-tables of 10 and of 1,000 days; a plain folder of Parquet has 10. The drivers of the earlier epochs wrote one small file
-each and merged small files as Spark would, without starting Spark. Then a day is appended to each table in turn.
+Run it as `.venv/bin/python -m bench.append [--json] [--rounds N] [--days N] [--rows N] [--stay]`. Two jobs on local
+files have tables of 10 and of 1,000 days; a plain folder of Parquet has 10. The drivers of the earlier epochs wrote one
+small file each and merged small files as Spark would, without starting Spark. With `--stay` no file counts as small, so
+that the table has a file of each day. Then a day is appended to each table in turn.
 
 A day has 2 million rows, in a file of 45 MB for each of two cores: larger than Cairn's small files (8 MiB), and not
 larger than the input of one Spark task (128 MiB).
@@ -202,7 +203,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--days", type=int, default=1000, help="days of the long history")
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows of a day")
+    parser.add_argument("--stay", action="store_true", help="merge no files: each day's stays")
     options = parser.parse_args()
+    if options.stay:
+        growing_table.SMALL_BYTES = 0
     tell(measure(options.rounds, options.days, options.rows), as_json=options.json)
 
 

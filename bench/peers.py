@@ -11,7 +11,7 @@ share of the keys gets an amount, which is added to its total. The first epochs 
   sink writes the changed totals of each batch into a folder.
 - `streaming_resident`: the same query, started once, after the others, because it always runs.
 - With `--tables`, on an older Spark that their jars support: `delta` and `iceberg` add by `MERGE`; `delta_marked` marks
-  each commit with its epoch; `iceberg_on_read` leaves the merge to the read.
+  each commit with its epoch; `delta_on_read`, `iceberg_on_read` and `iceberg_v3_on_read` leave the merge to the read.
 - With `--flink`, after the others, because it always runs: `flink`, a Flink job with its state in RocksDB, which reads
   each epoch's file as it comes and makes a checkpoint each half second. An epoch ends with the first checkpoint that
   began after its last total.

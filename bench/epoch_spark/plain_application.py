@@ -2,12 +2,14 @@
 
 plain_application.py FACTS APPLICATION [ARGUMENTS…]: FACTS is a JSON object with `folder` (of the pipeline's files),
 `number` (of the epoch, from 0 on), `stage`, `start` and `end` (of the slice). Its writes are a plain pipeline's:
-`df.write.parquet(folder)`, without a fence, a digest, key groups or a retry.
+`df.write.parquet(folder)`, without a fence, a digest, key groups or a retry. Its reads name their schema, so that Spark
+does not look for it, and over Spark Connect it loads PySpark as Cairn's client does.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,8 +18,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+if "SPARK_REMOTE" in os.environ:
+    import gc
+
+    from airflow_cairn.spark.remote.channel import import_client, pandas_when_used
+
+    gc.disable()
+    with pandas_when_used():
+        import_client()
+    gc.freeze()
+    gc.enable()
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -58,23 +72,36 @@ class Epoch:
 
     def write(self, df: DataFrame) -> None:
         """Write an exchange for downstream stages."""
-        df.write.parquet(self._path(self.told["stage"], self.told["number"]))
+        self._write(self.told["stage"], df)
+
+    def _write(self, name: str, df: DataFrame) -> None:
+        schema = self._schema(name)
+        if not schema.exists():  # in the first epoch; an author knows it
+            schema.write_text(df.schema.json())
+        df.write.parquet(self._path(name, self.told["number"]))
+
+    def _read(self, name: str, number: int) -> DataFrame:
+        schema = StructType.fromJson(json.loads(self._schema(name).read_text()))
+        return self.spark.read.schema(schema).parquet(self._path(name, number))
+
+    def _schema(self, name: str) -> Path:
+        return Path(self.told["folder"], f"{name}.schema.json")
 
     def read(self, stage: str, state: str | None = None) -> DataFrame:
         """Read a stage's output in this epoch."""
-        return self.spark.read.parquet(self._path(state or stage, self.told["number"]))
+        return self._read(state or stage, self.told["number"])
 
     def state(self, name: str, keys: object = None) -> DataFrame | None:  # noqa: ARG002 - plain files have no index
         """Read the state of the previous epoch."""
         number: int = self.told["number"]
-        return None if number == 0 else self.spark.read.parquet(self._path(name, number - 1))
+        return None if number == 0 else self._read(name, number - 1)
 
     def update(self, name: str, changed: DataFrame, key: Sequence[str]) -> None:
         """Write the whole state: unchanged rows and changed ones."""
         before = self.state(name)
         if before is not None:
             changed = before.join(changed, list(key), "left_anti").unionByName(changed)
-        changed.write.parquet(self._path(name, self.told["number"]))
+        self._write(name, changed)
 
     def aggregate(self, name: str, partials: DataFrame, key: Sequence[str], merge: Mapping[str, str]) -> None:
         """Write the whole state: the sums so far and the epoch's, by one aggregation."""
@@ -83,7 +110,7 @@ class Epoch:
             sums = {"sum": F.sum, "each(sum)": _sum_of_arrays}
             values = [sums[how](F.col(column)).alias(column) for column, how in merge.items()]
             partials = before.unionByName(partials).groupBy(*key).agg(*values)
-        partials.write.parquet(self._path(name, self.told["number"]))
+        self._write(name, partials)
 
     def append(self, name: str, df: DataFrame) -> None:
         """Add rows to a table."""

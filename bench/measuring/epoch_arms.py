@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Slice, StageSpec, TriggerRequest
 from airflow_cairn.checkpoint.answers import Ready, Submit
@@ -23,8 +26,8 @@ from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.names import parse_storage_uri
+from scripts.demo.stored_state import state_rows
 from scripts.harness.spark.connect_server import ConnectServer
-from scripts.harness.spark.start import fast_conf
 from scripts.setup.base import CACHE, ROOT
 from scripts.setup.java import ensure_java
 
@@ -38,6 +41,8 @@ STAGES = (
 """As in `dags/flights.py`. They run in sequence, with Cairn and without."""
 APPLICATIONS = ROOT / "dags" / "applications"
 PLAIN = Path(__file__).parents[1] / "epoch_spark" / "plain_application.py"
+ROUTE = ("origin", "destination")
+"""The key of the routes' totals."""
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
 
 
@@ -93,7 +98,7 @@ class Programs:
 
     def submit(self, conf: Mapping[str, str], words: list[str], *options: str) -> None:
         """Run an application by spark-submit."""
-        given = {**self._conf, **fast_conf(), **conf}
+        given = {**self._conf, **conf}
         confs = [word for key, value in given.items() for word in ("--conf", f"{key}={value}")]
         submit = str(Path(sys.executable).parent / "spark-submit")
         self.run([submit, *self._where, *confs, *options, *words])
@@ -105,7 +110,7 @@ class Spent:
 
     whole_s: float
     cpu_s: float = 0.0
-    """CPU time of the programs, and of the server."""
+    """CPU time of the programs, of the server, and of the coordinator."""
     coordinator_s: float = 0.0
     """Time in the coordinator: trigger, claims, completing and cleaning, as in Airflow's tasks."""
     stages_s: float = 0.0
@@ -131,13 +136,18 @@ class Arm:
         return spent
 
     def _cpu_s(self) -> float:
-        """Return the CPU time so far, of ended programs and of the server."""
+        """Return the CPU time so far, of ended programs, of the server, and of this process: of the coordinator."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         running = [process.cpu_times() for process in self.server.process.family()] if self.server else []
-        return ended.ru_utime + ended.ru_stime + sum(each.user + each.system for each in running)
+        of_server = sum(each.user + each.system for each in running)
+        return ended.ru_utime + ended.ru_stime + of_server + time.process_time()
 
     def run_epoch(self, number: int, start: str, end: str) -> Spent:
         """Run one epoch; return the known parts of its time."""
+        raise NotImplementedError
+
+    def route_totals(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Return the rows of the routes' totals after the last epoch, by key."""
         raise NotImplementedError
 
 
@@ -157,6 +167,11 @@ class PlainArm(Arm):
             else:
                 self.programs.run([sys.executable, *words], {"SPARK_REMOTE": f"sc://localhost:{self.server.port}"})
         return Spent(0.0)
+
+    def route_totals(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Return the rows of the routes' totals after the last epoch, by key."""
+        rows = pq.read_table(self.programs.folder / "plain" / str(self.epochs - 1) / "totals").to_pylist()
+        return {tuple(row[column] for column in ROUTE): row for row in rows}
 
 
 class CairnArm(Arm):
@@ -200,6 +215,10 @@ class CairnArm(Arm):
 
         timed("coordinator_s", complete)
         return spent
+
+    def route_totals(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Return the rows of the routes' totals after the last epoch, by key."""
+        return dict(state_rows(self._coordinator(), "routes", "totals"))
 
     def _run_stage(self, submit: Submit) -> None:
         handover, stage = submit.handover, submit.handover.stage

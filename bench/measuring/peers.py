@@ -17,6 +17,9 @@ from .spark_session import PARTITIONS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SCHEMA = "key long, amount long"
+"""Of the input and of all totals."""
+
 
 class KilledError(Exception):
     """The driver died after its write, and before it reported success."""
@@ -84,7 +87,7 @@ class Peer:
 
     def input(self, number: int) -> DataFrame:
         """Return the input of an epoch."""
-        return self.spark.read.parquet(f"file://{self._all}/input/epoch={number}")
+        return self.spark.read.schema(SCHEMA).parquet(f"file://{self._all}/input/epoch={number}")
 
 
 def _added(*frames: DataFrame) -> DataFrame:
@@ -171,7 +174,7 @@ class Rewrite(Peer):
         return self._read(self.current() or "")
 
     def _read(self, name: str) -> DataFrame:
-        return self.spark.read.parquet(f"file://{self.folder}/{name}")
+        return self.spark.read.schema(SCHEMA).parquet(f"file://{self.folder}/{name}")
 
 
 class RewriteByEpoch(Rewrite):
@@ -211,7 +214,7 @@ class Streaming(Peer):
             if killed:
                 raise KilledError
 
-        new = self.spark.readStream.schema("key long, amount long").parquet(f"file://{self._source}/epoch=*")
+        new = self.spark.readStream.schema(SCHEMA).parquet(f"file://{self._source}/epoch=*")
         writer: Any = _added(new).writeStream.outputMode("update").foreachBatch(write)
         return writer.option("checkpointLocation", f"file://{self.folder}/checkpoint").trigger(**trigger).start()
 

@@ -284,9 +284,10 @@ class Postgres:
         from pyarrow import csv
 
         for path in paths:
-            text = io.BytesIO()
-            csv.write_csv(pq.read_table(path, filesystem=filesystem), text, csv.WriteOptions(include_header=False))
-            yield text.getvalue()
+            for batch in pq.ParquetFile(path, filesystem=filesystem).iter_batches():  # the server copies meanwhile
+                text = io.BytesIO()
+                csv.write_csv(batch, text, csv.WriteOptions(include_header=False))
+                yield text.getvalue()
 
     def _copy(self, table: str, texts: Any) -> None:
         with psycopg.connect(**self._at.dsn) as connection, connection.cursor() as cursor:

@@ -75,6 +75,13 @@ class Delta(Merge):
     made_as = "delta"
 
 
+class DeltaOnRead(Delta):
+    """Delta that marks changed rows as deleted and writes them anew; a read leaves the old ones out."""
+
+    name = "delta_on_read"
+    made_as = "delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+
+
 class DeltaMarked(Delta):
     """Delta as a careful author uses it: each commit is marked with its epoch's number, and made once."""
 
@@ -104,6 +111,13 @@ class IcebergOnRead(Iceberg):
 
     name = "iceberg_on_read"
     made_as = "iceberg TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
+
+
+class IcebergV3OnRead(Iceberg):
+    """Iceberg of format version 3, which marks old rows in deletion vectors."""
+
+    name = "iceberg_v3_on_read"
+    made_as = "iceberg TBLPROPERTIES ('format-version' = '3', 'write.merge.mode' = 'merge-on-read')"
 
 
 def conf(folder: Path, jars: str) -> dict[str, str]:
@@ -170,4 +184,4 @@ def run_there(module: str, arguments: Sequence[str], *, to_s3: bool = False, env
 
 def peers(spark: SparkSession, folder: Path) -> list[Peer]:
     """Make one of each format."""
-    return [kind(spark, folder) for kind in (Delta, DeltaMarked, Iceberg, IcebergOnRead)]
+    return [kind(spark, folder) for kind in (Delta, DeltaOnRead, DeltaMarked, Iceberg, IcebergOnRead, IcebergV3OnRead)]

@@ -27,6 +27,7 @@ class ConnectServer(Service):
         root: where it keeps its log and its work; None for a temporary folder.
         env: more variables: the token, and credentials of S3, which all its sessions share.
         programs: where its `spark-submit` and its Python are.
+        few_rows: start with the conf for queries over a few rows; False: as Spark is by itself.
     """
 
     def __init__(
@@ -36,11 +37,12 @@ class ConnectServer(Service):
         *,
         env: Mapping[str, str] | None = None,
         programs: Path = VENV / "bin",
+        few_rows: bool = True,
     ) -> None:
         super().__init__("connect", root)
         self._programs = programs
         self.port = 0
-        self._conf = dict(conf or {})
+        self._conf = {**(small_conf() if few_rows else {}), **(conf or {})}
         self._extra_env = dict(env or {})
 
     @property
@@ -64,7 +66,6 @@ class ConnectServer(Service):
             "spark.sql.shuffle.partitions": "3",
             "spark.sql.session.timeZone": "UTC",
             "spark.local.dir": str(self.root / "scratch"),
-            **small_conf(),
             **self._conf,
         }
         words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
