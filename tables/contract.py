@@ -37,6 +37,8 @@ class Mark:
     """Checkpoints whose versions are kept for a rewind; None: none."""
     storage: str = ""
     """The job's, for the commands in messages."""
+    since: str = ""
+    """The table's version before the rows were staged, which cannot have the mark; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

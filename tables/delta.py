@@ -188,16 +188,19 @@ class OpenDelta:
             yield DataFile(path if urlsplit(path).scheme else f"{self._uri}/{path}", values)
 
     def _odd_path(self) -> str | None:
-        paths = (each["path"] for each in self._added())
-        return next((path for path in paths if quote(unquote(path), safe=_PLAIN) != path), None)
+        paths = self._added(["path"])
+        return next((each["path"] for each in paths if quote(unquote(each["path"]), safe=_PLAIN) != each["path"]), None)
 
-    def _added(self) -> list[dict[str, Any]]:
+    def _added(self, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
         import pyarrow
 
-        found: list[dict[str, Any]] = pyarrow.table(self._table.get_add_actions()).to_pylist()
-        return found
+        found = pyarrow.table(self._table.get_add_actions())
+        rows: list[dict[str, Any]] = (found.select(columns) if columns else found).to_pylist()
+        return rows
 
     def has(self, mark: Mark) -> bool:
+        if mark.since == str(self._table.version()):
+            return False
         application = _application(mark)
         if application not in self._numbers:  # the library reads the log each time
             self._numbers[application] = self._table.transaction_version(application)

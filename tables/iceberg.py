@@ -239,7 +239,7 @@ class OpenIceberg:
         """Have the library use properties, and not commit anew by itself, without a change of the table."""
         table = self._table
         for_now = {**table.properties, "commit.retry.num-retries": "0", **properties}
-        table.metadata = table.metadata.model_copy(update={"properties": for_now})
+        table.metadata = with_shared_history(table.metadata).model_copy(update={"properties": for_now})
 
     def roll_back(self, undone: Undone) -> int | None:
         from pyiceberg.exceptions import CommitFailedException
@@ -415,10 +415,26 @@ def retention(metadata: Any) -> dict[str, Any]:
     return found
 
 
-def _transaction(table: Any) -> Any:
-    """Begin a transaction that keeps its metadata from step to step: the library copies the whole history at each look.
+class _Shared(list[Any]):
+    """A list whose deep copies share its members, which nobody changes."""
 
-    That is some 20 looks a commit, each 30 ms for 1,000 snapshots. It keeps the retention of `main`, too.
+    def __deepcopy__(self, memo: object) -> _Shared:
+        return _Shared(self)
+
+    def __add__(self, more: list[Any]) -> _Shared:
+        return _Shared([*self, *more])
+
+
+def with_shared_history(metadata: Any) -> Any:
+    """Give metadata whose snapshots the library does not copy at each step: 36 ms for 1,000, five times a commit."""
+    shared = {"snapshots": _Shared(metadata.snapshots), "snapshot_log": _Shared(metadata.snapshot_log)}
+    return metadata.model_copy(update=shared)
+
+
+def _transaction(table: Any) -> Any:
+    """Begin a transaction that makes its metadata once a step, not at each of some 20 looks.
+
+    It keeps the retention of `main`, too.
     """
     from pyiceberg.table import Transaction
 

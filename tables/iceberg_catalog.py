@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import lru_cache
 from itertools import count
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from ..checkpoint.documents.staged_tables import NESTED, Format, TableDescription
 from ..checkpoint.errors import InvalidConfigError
 from .contract import NewTable
-from .iceberg import UNPARTITIONED, UPSERT_ROWS, UPSERT_TERMS, OpenIceberg, files_of
+from .iceberg import UNPARTITIONED, UPSERT_ROWS, UPSERT_TERMS, OpenIceberg, files_of, with_shared_history
 from .iceberg_columns import SPARK, fields_of
 from .iceberg_partitions import PARTITION_TYPES
 
@@ -35,6 +36,7 @@ def open_table(
 
     catalog = load_catalog(parts[0], **properties)
     _put_at_once(catalog)
+    _look_once(catalog)
     try:
         return OpenIceberg(title, catalog.load_table(tuple(parts[1:])))
     except (NoSuchTableError, NoSuchNamespaceError) as error:
@@ -67,6 +69,32 @@ def _put_at_once(catalog: Any) -> None:
         return io
 
     loaded, catalog._load_file_io = catalog._load_file_io, load
+
+
+def _look_once(catalog: Any) -> None:
+    """Have a catalog copy no snapshot to make a new version, and one in a database parse a version once.
+
+    A commit loads the version anew: 18 ms and two requests for 1,000 snapshots.
+    """
+
+    def stage(current: Any, *given: Any, **named: Any) -> Any:
+        if current is not None:
+            current.metadata = with_shared_history(current.metadata)
+        return staged(current, *given, **named)
+
+    staged, catalog._update_and_stage_table = catalog._update_and_stage_table, stage
+    if (parsed := getattr(catalog, "_convert_orm_to_iceberg", None)) is None:
+        return
+    known: dict[str, Any] = {}
+
+    def load(row: Any) -> Any:
+        where = row.metadata_location
+        if where not in known:  # a file of this name never changes
+            known.clear()
+            known[where] = parsed(row)
+        return copy(known[where])
+
+    catalog._convert_orm_to_iceberg = load
 
 
 def _new_table(title: str, parts: Sequence[str], catalog: Any, by: tuple[str, ...], location: str | None) -> NewTable:

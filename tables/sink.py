@@ -204,6 +204,8 @@ class TableSink(MasterHook):
         self._check_place(table, mark, found)
         manifests = [(each, table.files.manifest(each)) for each in found]
         staged = [Staged(rows, manifest) for rows, manifest in manifests if manifest is not None]
+        if staged:
+            mark = replace(mark, since=staged[0].manifest.version)
         changing = [each for each in found if each.changes]
         if changing and not table.has(mark):
             if len(staged) == len(found):
