@@ -1,7 +1,8 @@
-"""The sinks of a group's tables, and the settings of a catalog or storage from an Airflow connection."""
+"""The sinks of a group's tables, the settings of a catalog or storage from an Airflow connection, and its Test."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
@@ -10,6 +11,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.health.findings import Examination
+from ..checkpoint.masking import masked, one_line
 from ..tables.branches import BranchSink
 from ..tables.contract import STAGING, Access
 from ..tables.declared import Declared, IcebergTable, PostgresTable
@@ -19,6 +21,10 @@ from .storage_connections import s3_options_of
 
 _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "service", "application_name", "connect_timeout")
 """Extras of a connection that the database's library takes."""
+
+
+CATALOG = "catalog"
+"""The extra with the name of the catalog that the Test button asks."""
 
 
 def sinks_of(tables: Mapping[str, Declared], within: timedelta) -> tuple[TableSink, ...]:
@@ -62,7 +68,8 @@ def catalog_properties(conn_id: str) -> Mapping[str, str]:
         AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
     """
     connection = BaseHook.get_connection(conn_id)
-    found = {name: str(value) for name, value in connection.extra_dejson.items()}
+    extras = connection.extra_dejson.items()  # the form leaves an empty field as null
+    found = {name: str(value) for name, value in extras if value not in (None, "") and name != CATALOG}
     if connection.host:
         found.setdefault("uri", connection.host)
     if connection.password:
@@ -113,3 +120,41 @@ def s3_options(conn_id: str) -> Mapping[str, str]:
         "AWS_ALLOW_HTTP": "true" if (s3.endpoint_url or "").startswith("http:") else None,
     }
     return {name: value for name, value in options.items() if value is not None}
+
+
+class IcebergCatalogHook(BaseHook):
+    """Tests a connection of type `cairn_iceberg` for Airflow's form. DAGs name the connection as a table's `conn_id`.
+
+    Args:
+        cairn_iceberg_conn_id: the connection.
+    """
+
+    conn_name_attr = "cairn_iceberg_conn_id"
+    default_conn_name = "cairn_iceberg_default"
+    conn_type = "cairn_iceberg"
+    hook_name = "Cairn Iceberg catalog"
+
+    def __init__(self, cairn_iceberg_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.cairn_iceberg_conn_id = cairn_iceberg_conn_id
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask the catalog for its namespaces, in the calling process; nothing is written."""
+        name = self.get_connection(self.cairn_iceberg_conn_id).extra_dejson.get(CATALOG)
+        if not name:
+            return (
+                False,
+                "the connection names no catalog: fill in Catalog, such as lake for the table lake.sales.orders",
+            )
+        properties = catalog_properties(self.cairn_iceberg_conn_id)
+        try:
+            from ..tables.iceberg_catalog import answer_of
+
+            return True, answer_of(name, properties)
+        except ImportError as missing:
+            mend = "pip install 'airflow-cairn[iceberg]' where Airflow's API server runs"
+            return False, f"{missing}: {mend}"
+        except Exception as failed:  # noqa: BLE001 - of a library: whatever it raises
+            said = masked(one_line(f"{type(failed).__name__}: {failed}"), environ=os.environ)
+            mend = "Check type, URI, login and password, and whether Airflow's API server reaches the catalog"
+            return False, f"the catalog {name} does not answer: {said.rstrip('.')}. {mend}"

@@ -55,6 +55,30 @@ _CONNECTION = {
 }
 """`hooks/storage_connections.py` reads the form's fields, under the same names."""
 
+_ICEBERG = {
+    "connection-type": "cairn_iceberg",
+    "hook-class-name": "airflow_cairn.hooks.table_access.IcebergCatalogHook",
+    "hook-name": "Cairn Iceberg catalog",
+    "ui-field-behaviour": {
+        "hidden-fields": ["port", "schema"],
+        "relabeling": {"host": "URI", "login": "Client id", "password": "Client secret"},
+    },
+    "conn-fields": {
+        "catalog": {
+            "label": "Catalog",
+            "description": "The first part of the tables' names, such as lake. The Test button asks this catalog.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "type": {
+            "label": "Type",
+            "description": "rest, sql, glue, hive, …; by default as the URI begins. Extra takes more properties.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "warehouse": {"label": "Warehouse", "schema": {"type": ["string", "null"]}},
+    },
+}
+"""`hooks/table_access.py` takes the form's fields for the catalog's properties."""
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the package's description, as in Airflow's `provider_info.schema.json`."""
@@ -105,10 +129,11 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_cairn.hooks.airflow_api",
                     "airflow_cairn.hooks.spark_submit",
                     "airflow_cairn.hooks.storage",
+                    "airflow_cairn.hooks.table_access",
                 ],
             }
         ],
-        "connection-types": [_CONNECTION],
+        "connection-types": [_CONNECTION, _ICEBERG],
         "config": {
             "cairn": {
                 "description": "Cairn: checkpoints of Spark pipelines.",

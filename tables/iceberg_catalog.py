@@ -16,6 +16,9 @@ from .iceberg import UNPARTITIONED, UPSERT_ROWS, UPSERT_TERMS, OpenIceberg, file
 from .iceberg_columns import SPARK, fields_of
 from .iceberg_partitions import PARTITION_TYPES
 
+_SHOWN = 10
+"""How many namespaces a Test names."""
+
 
 def open_table(
     title: str, parts: Sequence[str], properties: Mapping[str, str], new: tuple[tuple[str, ...], str | None] | None
@@ -48,6 +51,28 @@ def open_table(
                 catalog=parts[0],
             ) from error
     return _new_table(title, parts, catalog, *new)
+
+
+def answer_of(name: str, properties: Mapping[str, str]) -> str:
+    """Ask a catalog for its namespaces, and say what answered; a database gets no tables for that.
+
+    Raises:
+        ImportError: the library is not installed.
+    """
+    from importlib.metadata import version
+
+    from pyiceberg.catalog import load_catalog
+
+    with load_catalog(name, **{**properties, "init_catalog_tables": "false"}) as catalog:
+        by = f"{type(catalog).__name__} of pyiceberg {version('pyiceberg')}"
+        if (engine := getattr(catalog, "engine", None)) is not None:
+            from sqlalchemy import inspect
+
+            if not inspect(engine).has_table("iceberg_tables"):
+                return f"the database answers ({by}). It holds no catalog yet: the first use makes one"
+        found = sorted(".".join(each) for each in catalog.list_namespaces())
+    some = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    return f"the catalog {name} answers ({by}), with the namespaces {some or 'none'}"
 
 
 def _put_at_once(catalog: Any) -> None:

@@ -5,9 +5,12 @@ The library opens the catalog itself, or asks Apache's own REST server, which `m
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +26,19 @@ from airflow_cairn.checkpoint.documents.staged_tables import Mode
 from airflow_cairn.checkpoint.errors import CallbackError
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.extensions.contracts import RewindNotice
+from airflow_cairn.hooks.table_access import IcebergCatalogHook
 from scripts.harness.postgres_server import USER, PostgresServer
 from scripts.harness.rest_catalog_server import RestCatalog
+from scripts.harness.wait import wait_until
 from tests.real.spark.branched import ByBranches
+from tests.support.airflow_fixtures import Define
 from tests.support.errors import raises_code
 from tests.support.lake import Iceberg, notice
 from tests.support.rest_tables import BOTH, InRest, Two
 
 pytestmark = pytest.mark.s3
 
+CANARY = "canary-0123456789"
 STORAGE = "s3://lake/cairn"
 WHATS = ("before", "after", "lost", "two", "foreign", "expiry", "rewind")
 Hook = Callable[[], Any]
@@ -362,3 +369,62 @@ def test_two_tables_advance_by_one_request(
         rewind()
         two.tell(told)
         assert two.rows() == [sorted([1, 5, 106, *foreign]), [1, 5, 106]]
+
+
+Press = Callable[..., tuple[bool, str]]
+
+
+@pytest.fixture
+def press(connections: Define) -> Press:
+    """Press the Test button of a connection of type `cairn_iceberg`: URI and extras."""
+
+    def press(uri: str, **extra: str | None) -> tuple[bool, str]:
+        given = {"conn_type": "cairn_iceberg", "host": uri, "extra": {"catalog": "lake", **extra}}
+        connections("catalog", json.dumps(given))
+        return IcebergCatalogHook("catalog").test_connection()
+
+    return press
+
+
+def test_the_button_says_which_catalog_answers(postgres: PostgresServer, press: Press) -> None:
+    name = postgres.create_database("pressed")
+    uri = f"postgresql+psycopg://{name}"
+    by = f"(SqlCatalog of pyiceberg {version('pyiceberg')})"
+    empty = f"the database answers {by}. It holds no catalog yet: the first use makes one"
+    assert [press(uri, warehouse=None, type="") for _ in range(2)] == [(True, empty)] * 2, "none was made"
+    named = {"lake": ["sales", "b.c", *(f"n{at:02}" for at in range(11))], "other": []}
+    some = {"lake": "b, n00, n01, n02, n03, n04, n05, n06, n07, n08 and 3 more", "other": "none"}
+    for catalog, namespaces in named.items():
+        with SqlCatalog(catalog, uri=uri) as made:
+            for each in namespaces:
+                made.create_namespace(each)
+        text = f"the catalog {catalog} answers {by}, with the namespaces {some[catalog]}"
+        assert press(uri, catalog=catalog) == (True, text)
+
+
+def test_the_button_says_what_keeps_a_catalog_from_an_answer(
+    postgres: PostgresServer, press: Press, tmp_path: Path
+) -> None:
+    uri = f"postgresql+psycopg://reader:{CANARY}@/postgres?port=5432&host="
+    rules = postgres.root / "data" / "pg_hba.conf"
+    trusting = rules.read_text()
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        admin.execute("CREATE ROLE reader LOGIN PASSWORD 'another one'")
+        try:
+            rules.write_text(f"local all reader scram-sha-256\n{trusting}")
+            admin.execute("SELECT pg_reload_conf()")
+            wait_until(lambda: not press(f"{uri}{postgres.root}")[0], 30, "the server to ask for a password")
+            wrong = press(f"{uri}{postgres.root}")
+        finally:
+            rules.write_text(trusting)
+            admin.execute("SELECT pg_reload_conf()")
+            admin.execute("DROP ROLE reader")
+    said = {
+        "OperationalError: .*password authentication failed for user": wrong,
+        "OperationalError: .*No such file": press(f"{uri}{tmp_path}"),
+        "ConnectionError: .*Connection refused": press("http://127.0.0.1:1", credential=f"us:{CANARY}"),
+    }
+    for kind, (passed, text) in said.items():
+        assert not passed
+        assert re.match(f"the catalog lake does not answer: {kind}.*. Check type, URI, login and password, and", text)
+        assert CANARY not in text

@@ -1,6 +1,8 @@
 """Connections, the type `cairn` among them: what they become for boto3 and the driver, and that no secret shows."""
 
 import json
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.hooks import CheckpointStorageHook
 from airflow_cairn.hooks.storage import CairnConnectionHook
 from airflow_cairn.hooks.storage_connections import HEADERS, USED
+from airflow_cairn.hooks.table_access import IcebergCatalogHook, catalog_properties
 from airflow_cairn.plugin.provider_info import get_provider_info
 from airflow_cairn.storage import AzureOptions, GcsOptions, S3Options
 from airflow_cairn.storage.errors import InvalidKeyError, UnsupportedStorageError
@@ -276,6 +279,43 @@ def test_the_button_says_what_is_wrong(connections: Define, tmp_path: Path) -> N
         assert CANARY not in text
 
 
+@pytest.mark.parametrize(
+    ("extra", "missing", "text"),
+    [
+        ({}, (), r"the connection names no catalog: fill in Catalog, such as lake for the table lake"),
+        (
+            {"catalog": "lake", "type": "odd"},
+            (),
+            r"the catalog lake does not answer: ValueError: .*odd.*\. Check",
+        ),
+        ({"catalog": "lake"}, (), r"the catalog lake does not answer: ValueError: URI missing.*\. Check type, URI"),
+        (
+            {"catalog": "lake", "type": "sql"},
+            ("pyiceberg",),
+            r".*pyiceberg.*: pip install 'airflow-cairn\[iceberg\]'",
+        ),
+        (
+            {"catalog": "lake", "type": "hive", "uri": "thrift://h"},
+            (),
+            r"the catalog lake does not answer: NotInstalledError: Apache Hive support not installed: pip install",
+        ),
+    ],
+)
+def test_the_button_of_a_catalog_says_what_is_wrong(
+    connections: Define, monkeypatch: pytest.MonkeyPatch, extra: dict[str, str], missing: tuple[str, ...], text: str
+) -> None:
+    for name in [each for each in sys.modules if each.split(".")[0] in missing]:
+        monkeypatch.delitem(sys.modules, name)
+    for each in missing:
+        monkeypatch.setitem(sys.modules, each, None)
+    given = {"conn_type": "cairn_iceberg", "login": "us", "password": CANARY, "extra": {**extra, "warehouse": None}}
+    connections("catalog", json.dumps(given))
+    passed, said = IcebergCatalogHook("catalog").test_connection()
+    assert not passed
+    assert re.match(text, said), said
+    assert CANARY not in said
+
+
 def test_airflow_shows_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers_manager import ProvidersManager
 
@@ -297,7 +337,22 @@ def test_airflow_shows_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
         "password": "Secret access key",
     }
 
+    hook = known(manager.hooks["cairn_iceberg"])
+    assert (hook.hook_class_name, hook.hook_name, hook.connection_id_attribute_name) == (
+        "airflow_cairn.hooks.table_access.IcebergCatalogHook",
+        "Cairn Iceberg catalog",
+        "cairn_iceberg_conn_id",
+    )
+    widgets = {name for name in manager.connection_form_widgets if name.startswith("extra__cairn_iceberg__")}
+    assert widgets == {f"extra__cairn_iceberg__{name}" for name in ("catalog", "type", "warehouse")}
 
-def test_every_field_is_read() -> None:
-    [connection] = get_provider_info()["connection-types"]
-    assert set(connection["conn-fields"]) <= USED
+
+def test_every_field_is_read(connections: Define) -> None:
+    storage, catalog = get_provider_info()["connection-types"]
+    assert set(storage["conn-fields"]) <= USED
+    given = {**dict.fromkeys(catalog["conn-fields"], "x"), "s3.endpoint": "e", "empty": None}
+    connections(
+        "catalog", json.dumps({"conn_type": "cairn_iceberg", "host": "http://h", "password": "p", "extra": given})
+    )
+    expected = {"type": "x", "warehouse": "x", "s3.endpoint": "e", "uri": "http://h", "credential": "p"}
+    assert catalog_properties("catalog") == expected
