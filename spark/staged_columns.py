@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import NO_KEY, Format, TableDescription
+from ..checkpoint.documents.staged_tables import FIELD_ID, NO_KEY, Format, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from .output.updates import columns_of
+from .staged_partitions import outside_of_years
 from .stored import growing_table
 from .stored.key_groups import quoted
 
@@ -122,14 +123,21 @@ def checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[str
             written=found.simpleString(),
         )
     check_key(table, [wanted[each] for each in key])
-    return df.select(
-        *(
-            functions.col(quoted(each.name))
-            if each.nullable and each.name not in key
-            else _required(table.name, each).alias(each.name)
-            for each in wanted.fields
-        )
+    # Spark gives no number to the elements of a list, and readers find all columns of a file by numbers, or none.
+    flat = all(isinstance(each["type"], str) for each in table.columns["fields"])
+    rows = (
+        functions.col(quoted(each.name))
+        if each.nullable and each.name not in key
+        else _key_or_required(table, each, key)
+        for each in wanted.fields
     )
+    return df.select(*(_numbered(*each) if flat else each[0] for each in zip(rows, wanted.fields, strict=True)))
+
+
+def _numbered(value: Column, column: StructField) -> Column:
+    """Give a column that Spark writes with Iceberg's number: its values stay its own whatever it is renamed to."""
+    number = column.metadata.get(FIELD_ID)
+    return value if number is None else value.alias(column.name, metadata={FIELD_ID: number})
 
 
 def checked_keys(name: str, table: TableDescription, deletes: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -150,7 +158,7 @@ def checked_keys(name: str, table: TableDescription, deletes: DataFrame, key: Se
                 f"the key column {each!r} of the deletes is {found}, and in {table.name} {there}. Cast it"
             )
     check_key(table, [wanted[each] for each in key])
-    return deletes.select(*(_required(table.name, wanted[each]).alias(each) for each in key))
+    return deletes.select(*(_key_or_required(table, wanted[each], key) for each in key))
 
 
 def check_key(table: TableDescription, key: Sequence[StructField]) -> None:
@@ -166,6 +174,18 @@ def check_key(table: TableDescription, key: Sequence[StructField]) -> None:
                 f"{table.name} cannot be upserted by {each.name!r}, whose type is {kind}. A key is a text, a whole "
                 "number, a decimal, a date or a boolean"
             )
+
+
+def _key_or_required(table: TableDescription, column: StructField, key: Sequence[str]) -> Column:
+    """Give a column that fails the write at a null, and as a key at a day that Iceberg's library cannot look for."""
+    from pyspark.sql import functions
+
+    value = _required(table.name, column)
+    if table.format is Format.ICEBERG and column.name in key and column.dataType.typeName() == "date":
+        text = f"the key column {column.name!r} has a day that is not in the years 1 to 9999, by which no row is found"
+        failing = functions.raise_error(functions.lit(text)).cast("date")
+        value = functions.when(outside_of_years(column), failing).otherwise(value)
+    return value.alias(column.name)
 
 
 def _required(table: str, column: StructField) -> Column:

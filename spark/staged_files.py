@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ..checkpoint.documents.staged_tables import DELETES, Mode, SortedBy, StagedFile, TableDescription
+from ..checkpoint.errors import InvalidStateError
 from . import staged_partitions
 from .execution.transport import is_remote
 from .output import committer
@@ -37,6 +38,12 @@ _READ_OPTIONS = {**KEEP_ALL, "datetimeRebaseMode": "CORRECTED", "int96RebaseMode
 
 def reader(spark: SparkSession, schema: StructType | str) -> DataFrameReader:
     """Give a reader of Parquet that loses and shifts nothing, whatever the session's settings say."""
+    from pyspark.sql.types import StructField, StructType
+
+    if not isinstance(
+        schema, str
+    ):  # without Iceberg's numbers of columns, by which Spark would read: files may lack them
+        schema = StructType([StructField(each.name, each.dataType, each.nullable) for each in schema.fields])
     return spark.read.options(**_READ_OPTIONS).schema(schema)
 
 
@@ -51,6 +58,7 @@ def write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFram
     elif by:
         df = df.repartition(*(quoted(each) for each in by))
         if is_remote(df.sparkSession):
+            _check_seen(table)
             df = df.select(*(_listable(each) if each.name in by else quoted(each.name) for each in df.schema))
     if table.sorted_by and become_the_tables:
         df = df.sortWithinPartitions(*by, *map(_sorted, table.sorted_by))
@@ -62,6 +70,17 @@ def write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFram
         if rows
     ]
     return tuple(files)
+
+
+def _check_seen(table: TableDescription) -> None:
+    """Refuse folders that the job which lists them would pass over, and with them their rows."""
+    if hidden := [each for each in table.partition_by if each.startswith(".")]:
+        raise InvalidStateError(
+            f"{table.name} is partitioned by {hidden[0]!r}, and a client of Spark Connect does not see what lies in a "
+            "folder whose name begins with a dot. Write the table in a stage that is no such client, or create it "
+            "anew with another name of the column",
+            table=table.name,
+        )
 
 
 def _listed(spark: SparkSession, url: str) -> list[tuple[str, int, int]]:

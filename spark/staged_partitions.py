@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 _LONGEST = 1024
 """Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
 _BITS = {"integer": 32, "long": 64}
+_YEARS = {
+    "date": (1, 9999),
+    "timestamp_ntz": (1, 9999),
+    "timestamp": (-62_135_596_800_000_000, 253_402_300_799_999_999),
+}
+"""By type, the first and last years, or microseconds since 1970, of Python's calendar."""
 _MICROSECONDS = 86_400_000_000, 3_600_000_000
 """Of a day and of an hour."""
 _HASHED_TO_0 = -1_693_959_553
@@ -50,11 +56,23 @@ def _taken(column: StructField, transforms: Sequence[str]) -> Column:
     wrong, why = f.lit(False), ""
     if transforms and kind in ("string", "binary"):
         wrong, why = f.octet_length(value) > _LONGEST, f"has more than {_LONGEST} bytes"
+    if transforms and kind in _YEARS:
+        wrong, why = outside_of_years(column), "is not in the years 1 to 9999"
     widths = [_number(each) for each in transforms if each.startswith("truncate")]
     if widths and kind in _BITS:
         lowest = max(-(2 ** (_BITS[kind] - 1) // each * each) for each in widths)
         wrong, why = value < lowest, f"is less than {lowest}, the least one that can be truncated"
     return without(column, wrong, why) if why else value
+
+
+def outside_of_years(column: StructField) -> Column:
+    """Tell whether a day or moment is one that the commit cannot count: Python has the years 1 to 9999."""
+    from pyspark.sql import functions as f
+
+    value = f.col(quoted(column.name))
+    if column.dataType.typeName() == "timestamp":  # in UTC, whatever the session's time zone
+        return ~f.unix_micros(value).between(*_YEARS["timestamp"])
+    return ~f.year(value).between(*_YEARS["date"])
 
 
 def without(column: StructField, wrong: Column, why: str) -> Column:
@@ -63,7 +81,7 @@ def without(column: StructField, wrong: Column, why: str) -> Column:
 
     failing = f.raise_error(f.lit(f"a value of the partition column {column.name!r} {why}"))
     value = f.col(quoted(column.name))
-    return f.when(wrong, failing.cast(column.dataType)).otherwise(value).alias(column.name)
+    return f.when(wrong, failing.cast(column.dataType)).otherwise(value).alias(column.name, metadata=column.metadata)
 
 
 def partition_values(df: DataFrame, partitions: Sequence[tuple[str, str]]) -> tuple[DataFrame, list[Column]]:

@@ -165,6 +165,8 @@ class OpenDelta:
             why = dict.fromkeys(_REMOVING, _ONLY_GROWS)
         elif not {*modes} <= {Mode.APPEND} and (path := self._odd_path()):
             why = dict.fromkeys(_REMOVING, f"has the file {path}, which the library would not find to remove it")
+        elif odd_name := next((each for each in by if ":" in each), None):
+            why[Mode.UPSERT.value] = f"is partitioned by {odd_name}, and no reader finds a merge's files by a colon"
         if odd:
             why = {each.value: ", ".join(odd) for each in Mode}
         version = str(self._table.version())
@@ -462,7 +464,10 @@ def _chunk(footer: Any, group: int, column: int) -> tuple[Any, Any, Any]:
     if found is None:
         return None, None, None
     nulls = found.null_count if found.has_null_count else None
-    return (nulls, found.min, found.max) if found.has_min_max else (nulls, None, None)
+    try:
+        return (nulls, found.min, found.max) if found.has_min_max else (nulls, None, None)
+    except OverflowError:  # a day or moment that Python's calendar has not
+        return nulls, None, None
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,14 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import Format, Mode, SortedBy, StagedFile, TableDescription
+from ..checkpoint.documents.staged_tables import (
+    HIDDEN,
+    Format,
+    Mode,
+    SortedBy,
+    StagedFile,
+    TableDescription,
+)
 from ..checkpoint.errors import InvalidStateError
 from . import iceberg_partitions
 from .contract import (
@@ -30,7 +37,7 @@ from .contract import (
     refused,
     unreadable,
 )
-from .iceberg_columns import Row, column_of, matching, write_options
+from .iceberg_columns import Row, column_of, matching, named_otherwise, renamed, without_bounds, write_options
 from .iceberg_partitions import UNITS, partition_by, partition_of
 from .staged_files import FooterAlone, StagedFiles
 
@@ -119,11 +126,15 @@ class OpenIceberg:
         Raises:
             InvalidStateError: the rows are not those of the files, or a column had another name; the text names why.
         """
-        if why := self._renamed():
+        if why := renamed(self._table.metadata):
             raise unreadable(self._title, f"{why}: rewrite its data files and its schema into a new table")
         by = {number: self._identities(spec) for number, spec in self._table.specs().items()}
+        own, other_name = f"{self.files.url}/{HIDDEN}/", named_otherwise(self._table.schema())
         for task in self._table.scan().plan_files():
             file = task.file
+            if other_name and not file.file_path.startswith(own):
+                why = f"has the column {other_name}, which is named otherwise in files of Iceberg's own writers"
+                raise unreadable(self._title, f"{why}: rename it")
             if task.delete_files:
                 raise unreadable(self._title, "has rows that a delete file removes: rewrite its data files")
             if file.file_format.value != "PARQUET":
@@ -142,21 +153,6 @@ class OpenIceberg:
                 kind = schema.find_type(field.source_id)
                 found.append((at, field, str(name), partial(_human, field.transform, kind)))
         return found
-
-    def _renamed(self) -> str | None:
-        """Say which column may have had another name in a file."""
-        metadata, now = self._table.metadata, self._table.schema()
-        known = {each.schema_id for each in metadata.schemas}
-        if gone := set(range(max(known) + 1)) - known:
-            return f"has forgotten its schema {min(gone)}, so columns may have had other names"
-        for then in metadata.schemas:
-            for number in then.field_ids:
-                before, name = then.find_column_name(number), now.find_column_name(number)
-                if name and before != name:
-                    return f"had the column {name} as {before}"
-                if not name and before in now.column_names:
-                    return f"has a column {before} that is not the one of that name before"
-        return None
 
     def _sorted_by(self) -> Iterator[SortedBy]:
         """Give the table's order up to a column that Spark cannot sort by."""
@@ -343,7 +339,10 @@ class OpenIceberg:
 
         def described(url: str, file: StagedFile, footer: Any) -> Any:
             source: Any = FooterAlone(file.size_bytes, footer)
-            return parquet_file_to_data_file(source, metadata, url)
+            try:
+                return parquet_file_to_data_file(source, metadata, url)
+            except OverflowError:  # by a day or moment that Python's calendar has not
+                return parquet_file_to_data_file(source, without_bounds(metadata), url)
 
         return list(self.files.each_footer(change.files, described))
 

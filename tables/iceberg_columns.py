@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import NO_KEY
+from ..checkpoint.documents.staged_tables import FIELD_ID, NO_KEY
 from .contract import refused
 
 SPARK = {
@@ -52,7 +52,9 @@ def column_of(table: str, field: Any, *, top: bool = False) -> dict[str, Any]:
         raise refused(table, f"requires a value of the nested column {field.name}")
     kind = _spark_type(table, field.field_type, str(field.name))
     # The library filters by no column whose name has a dot.
-    about = {NO_KEY: f"{field.field_type} in a column whose name has a dot"} if "." in field.name else {}
+    about: dict[str, Any] = {FIELD_ID: field.field_id} if top else {}
+    if "." in field.name:
+        about[NO_KEY] = f"{field.field_type} in a column whose name has a dot"
     return {"name": field.name, "type": kind, "nullable": not field.required, "metadata": about}
 
 
@@ -141,6 +143,43 @@ def in_values(column: str, values: Collection[Any]) -> Any:
         bounds = terms.GreaterThanOrEqual(column, min(known)), terms.LessThanOrEqual(column, max(known))
         found = terms.And(found, *bounds)
     return found if len(known) == len(values) else terms.Or(found, terms.IsNull(column))
+
+
+def renamed(metadata: Any) -> str | None:
+    """Say which column may have had another name in a file."""
+    now = metadata.schema()
+    known = {each.schema_id for each in metadata.schemas}
+    if gone := set(range(max(known) + 1)) - known:
+        return f"has forgotten its schema {min(gone)}, so columns may have had other names"
+    for then in metadata.schemas:
+        for number in then.field_ids:
+            before, name = then.find_column_name(number), now.find_column_name(number)
+            if name and before != name:
+                return f"had the column {name} as {before}"
+            if not name and before in now.column_names:
+                return f"has a column {before} that is not the one of that name before"
+    return None
+
+
+def named_otherwise(schema: Any) -> str | None:
+    """Name a column that the format's own writers name otherwise in their files: theirs are names for Avro."""
+    from pyiceberg.schema import sanitize_column_names
+
+    written = sanitize_column_names(schema)
+    each = (str(schema.find_column_name(number)) for number in sorted(schema.field_ids))
+    return next((name for name in each if name not in written.column_names), None)
+
+
+def without_bounds(metadata: Any) -> Any:
+    """Give metadata by which the library notes no smallest and largest day or moment, but of a partition's column."""
+    schema, by = metadata.schema(), {each.source_id for each in metadata.spec().fields}
+    names = [
+        schema.find_column_name(each)
+        for each in schema.field_ids
+        if each not in by and str(schema.find_type(each)).startswith(("date", "timestamp"))
+    ]
+    counts = {f"write.metadata.metrics.column.{each}": "counts" for each in names}
+    return metadata.model_copy(update={"properties": {**metadata.properties, **counts}})
 
 
 def write_options(properties: Mapping[str, str]) -> dict[str, str]:

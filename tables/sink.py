@@ -204,8 +204,7 @@ class TableSink(MasterHook):
         self._check_place(table, mark, found)
         manifests = [(each, table.files.manifest(each)) for each in found]
         staged = [Staged(rows, manifest) for rows, manifest in manifests if manifest is not None]
-        if staged:
-            mark = replace(mark, since=staged[0].manifest.version)
+        mark = replace(mark, since=staged[0].manifest.version if staged else "")
         changing = [each for each in found if each.changes]
         if changing and not table.has(mark):
             if len(staged) == len(found):
@@ -441,6 +440,8 @@ def misfit(manifest: Manifest, now: TableDescription) -> str | None:
     if (manifest.partition_by, manifest.partition_units) != (now.partition_by, now.partition_units):
         before, after = (partitions_shown(each) or "nothing" for each in (manifest, now))
         return f"it was partitioned by {before}, and is now by {after}"
+    if other := staged_tables.with_another_id(manifest.columns, now.columns):
+        return f"the column {other} is not the one of that name before"
     staged, there = types_of(manifest.columns), types_of(now.columns)
     for name, kind in staged.items():
         if name not in there:

@@ -36,6 +36,8 @@ NESTED = ("array", "map", "struct")
 
 NO_KEY = "cairn.no_key"
 """A column's metadata has this entry, with the column's type in the table, if the format cannot find rows by it."""
+FIELD_ID = "parquet.field.id"
+"""A column's metadata has this entry, with Iceberg's number of the column, under the name that Spark's writer knows."""
 
 
 class Mode(StrEnum):
@@ -245,6 +247,12 @@ def digest_of_list(files: Iterable[tuple[str, Mapping[str, str | None]]]) -> str
 def types_of(columns: Mapping[str, Any]) -> dict[str, str]:
     """Give each column's type as canonical text, without what may differ: nullability and metadata inside of it."""
     return {each["name"]: json.dumps(_bare(each["type"]), sort_keys=True) for each in columns["fields"]}
+
+
+def with_another_id(staged: Mapping[str, Any], there: Mapping[str, Any]) -> str | None:
+    """Name a column that is another one of the same name than where its rows were staged."""
+    before, now = ({each["name"]: each["metadata"].get(FIELD_ID) for each in of["fields"]} for of in (staged, there))
+    return next((name for name, number in before.items() if number and now.get(name, number) != number), None)
 
 
 def partitions_of(table: TableDescription | Manifest) -> list[tuple[str, str]]:

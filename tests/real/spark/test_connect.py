@@ -22,6 +22,7 @@ from airflow_cairn.spark.execution.log_lines import Application
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.wait import wait_until
+from tests.real.spark.bucketed import check_buckets
 from tests.real.spark.connect_kinds import check_restored, found, problem_of
 from tests.real.spark.pipeline import Pipeline
 
@@ -144,6 +145,14 @@ def test_a_function_is_called_with_its_open_epoch(clients: Clients) -> None:
     status, output = clients.run(pipeline.begin("one"), "appmod.routes", py_files=(module,))
     assert status == 0, output[-3000:]
     assert pipeline.complete("one") == 1
+
+
+def test_a_table_of_buckets_and_truncated_values(clients: Clients) -> None:  # semantics C4
+    def submit(begun: Submit, *arguments: str) -> None:
+        status, output = clients.run(begun, "bucketed", *arguments)
+        assert status == 0, output[-3000:]
+
+    check_buckets(clients.folder, clients.pipeline, submit)
 
 
 def test_what_a_killed_client_left_running_is_stopped_before_the_next_try(clients: Clients) -> None:  # semantics V2

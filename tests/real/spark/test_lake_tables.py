@@ -46,7 +46,7 @@ from pyiceberg.types import (
 
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.documents.staged_tables import Format, digest_of_list
-from airflow_cairn.checkpoint.errors import DamagedError, InvalidStateError
+from airflow_cairn.checkpoint.errors import CallbackError, DamagedError, InvalidStateError
 from airflow_cairn.spark import staged_files, staged_tables
 from airflow_cairn.spark.staged_tables import EpochTable
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
@@ -411,6 +411,170 @@ def test_a_client_without_a_file_system_has_a_job_list_the_files(
             epoch.table(name).append(orders(spark, 0, 4))
     lake.complete("a")
     assert lake.ids() == ([*range(4)], [*range(4)])
+
+
+FIRST, LAST = (datetime.datetime(*each, tzinfo=datetime.UTC) for each in ((1, 1, 1), (9999, 12, 31, 23, 59, 59)))
+ODD = """.ü a'b"c`d\\e/f%g?h#i*j[k]$l,m=n{o}日本"""
+"""A name of a column; Iceberg's library finds no partition by one with a dot."""
+
+
+def test_names_with_quotes_dots_and_unicode(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics C4
+    names = {"delta": ODD, "colon": "a:b", "iceberg": ODD[1:]}
+    parts = ("ü 'x'", 'the "table"')
+    lake.catalog.create_namespace(parts[:1])
+    columns = NestedField(1, "id", LongType()), NestedField(2, names["iceberg"], StringType())
+    by = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), names["iceberg"]))
+    lake.catalog.create_table(parts, Schema(*columns), partition_spec=by)
+    uris = {name: f"{lake.uri} {name}" for name in ("delta", "colon")}
+    for name, uri in uris.items():
+        arrow = pa.schema([("id", pa.int64()), (names[name], pa.string())])
+        deltalake.DeltaTable.create(uri, deltalake.Schema.from_arrow(arrow), partition_by=[names[name]])
+    lake.sinks = (
+        *(TableSink(name, DeltaTable(uri, read=True), lambda _: {}) for name, uri in uris.items()),
+        TableSink("iceberg", IcebergTable(("lake", *parts), conn_id="c", read=True), lambda _: lake.properties),
+    )
+
+    def rows(name: str, first: int, last: int, value: str) -> DataFrame:
+        return spark.range(first, last).selectExpr("id", value).toDF("id", names[name])
+
+    def upsert(name: str, table: EpochTable) -> None:
+        if name == "colon":
+            why = "does not take upsert: it is partitioned by a:b, and no reader finds"
+            with pytest.raises(InvalidStateError, match=why):
+                table.upsert(rows(name, 2, 3, "'v3'"), "id")
+            table.append(rows(name, 2, 3, "'v3'"))
+        else:
+            table.upsert(rows(name, 2, 3, "'v3'"), ["id", names[name]], deletes=rows(name, 2, 3, "'v0'"))
+
+    epochs: tuple[tuple[Callable[[str, EpochTable], None], list[tuple[int, str]]], ...] = (
+        (lambda name, table: table.append(rows(name, 0, 4, "'v' || id % 2")), []),
+        (
+            lambda name, table: table.overwrite_partitions(rows(name, 4, 5, "'v1'")),
+            [(0, "v0"), (1, "v1"), (2, "v0"), (3, "v1")],
+        ),
+        (upsert, [(0, "v0"), (2, "v0"), (4, "v1")]),
+    )
+    for number, (write, before) in enumerate(epochs):
+        lake.trigger(f"{number}")
+        with lake.pipeline.epoch(f"{number}") as epoch:
+            for name in names:
+                assert sorted(map(tuple, epoch.table(name).read().collect())) == before
+                write(name, epoch.table(name))
+        lake.complete(f"{number}")
+    merged = [(0, "v0"), (2, "v3"), (4, "v1")]
+    delta = [deltalake.DeltaTable(uri).to_pyarrow_table() for uri in uris.values()]
+    tables = [*delta, lake.catalog.load_table(parts).scan().to_arrow()]
+    found = [sorted(tuple(row.values()) for row in table.to_pylist()) for table in tables]
+    assert found == [merged, [(0, "v0"), (2, "v0"), (2, "v3"), (4, "v1")], merged]
+    refused = "has the column .*, which is named otherwise in files of Iceberg"
+    with pytest.raises(CallbackError, match=refused):  # the library has merged, and written the rows that stay
+        lake.trigger("refused")
+    lake.sinks = lake.sinks[:1]
+    monkeypatch.setattr(staged_files, "is_remote", lambda _: True)  # as over Spark Connect
+    lake.trigger("hidden")
+    why = r"is partitioned by '\.ü .* Connect does not see what lies in a folder whose name begins with a dot"
+    with pytest.raises(InvalidStateError, match=why), lake.pipeline.epoch("hidden") as epoch:
+        epoch.table("delta").append(rows("delta", 5, 6, "'v1'"))
+
+
+def test_days_and_moments_that_python_has_not(spark: SparkSession, lake: Lake) -> None:  # semantics C4
+    """As partitions and keys they are refused where they are written; else they have no bounds."""
+    kinds = (("id", LongType()), ("day", DateType()), ("at", TimestamptzType()))
+    schema = Schema(*(NestedField(at, name, kind) for at, (name, kind) in enumerate(kinds, 1)))
+    parts: dict[str, tuple[int, Any]] = {"by_year": (2, YearTransform()), "by_hour": (3, HourTransform())}
+    for name, (column, transform) in parts.items():
+        by = PartitionSpec(PartitionField(column, 1000, transform, "part"))
+        lake.catalog.create_table(f"sales.{name}", schema, partition_spec=by)
+    lake.catalog.create_table("sales.plain", schema)
+    arrow = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))])
+    uri, tables = f"{lake.uri} plain", (*parts, "plain")
+    deltalake.DeltaTable.create(uri, deltalake.Schema.from_arrow(arrow))
+    lake.sinks = (
+        *(
+            TableSink(name, IcebergTable(f"lake.sales.{name}", conn_id="c"), lambda _: lake.properties)
+            for name in tables
+        ),
+        TableSink("delta", DeltaTable(uri), lambda _: {}),
+    )
+
+    def rows(first: int, last: int) -> DataFrame:
+        made = spark.sql(f"SELECT * FROM VALUES (1L, {first}L), (2L, {last}L) AS (id, us)")
+        day = "date_from_unix_date(int((us - pmod(us, 86400000000)) / 86400000000))"
+        return made.selectExpr("id", f"{day} AS day", "timestamp_micros(us) AS at")
+
+    first, last = (int(each.timestamp()) * 1_000_000 for each in (FIRST, LAST))
+    there, beyond = rows(first, last), rows(first - 1, last + 1_000_000)
+    with in_zone(spark, "Australia/Adelaide"):
+        lake.trigger("a")
+        for name, column in (("by_year", "day"), ("by_hour", "at")):
+            for each in (beyond.where("id = 1"), beyond.where("id = 2")):
+                why = f"a value of the partition column '{column}' is not in the years 1 to 9999"
+                with pytest.raises(Exception, match=why), lake.pipeline.epoch("a") as epoch:
+                    epoch.table(name).append(each)
+        why = "the key column 'day' has a day that is not in the years 1 to 9999, by which no row is found"
+        with pytest.raises(Exception, match=why), lake.pipeline.epoch("a") as epoch:
+            epoch.table("plain").upsert(None, "day", deletes=beyond)
+        with lake.pipeline.epoch("a") as epoch:
+            for name in parts:
+                epoch.table(name).append(there)
+            for name in ("plain", "delta"):
+                epoch.table(name).append(there.union(beyond))
+        lake.complete("a")
+        lake.trigger("b")
+        with lake.pipeline.epoch("b") as epoch:
+            for name in parts:
+                epoch.table(name).overwrite_partitions(there)
+        lake.complete("b")
+    counts = {name: lake.catalog.load_table(f"sales.{name}").scan().to_arrow().num_rows for name in tables}
+    assert counts == {"by_year": 2, "by_hour": 2, "plain": 4}
+    assert deltalake.DeltaTable(uri).to_pyarrow_table().num_rows == 4
+    files = lake.catalog.load_table("sales.plain").inspect.files().to_pylist()
+    bounded = {column for each in files for column, of in each["readable_metrics"].items() if of["lower_bound"]}
+    assert bounded == {"id", "day", "at"}, "of a file whose days and moments all have one"
+
+
+def test_a_column_keeps_its_values_under_another_name(spark: SparkSession, lake: Lake) -> None:  # semantics C4
+    """Also where a new column gets the name that it had: the files have the columns' numbers."""
+    columns = NestedField(1, "id", LongType(), required=True), NestedField(2, "a", StringType())
+    by = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
+    lake.catalog.create_table("sales.plain", Schema(*columns))
+    lake.catalog.create_table("sales.parts", Schema(*columns), partition_spec=by)
+    tables = ("plain", "parts")
+    lake.sinks = tuple(
+        TableSink(each, IcebergTable(f"lake.sales.{each}", conn_id="c"), lambda _: lake.properties) for each in tables
+    )
+
+    def advance(run: str, df: DataFrame) -> None:
+        lake.trigger(run)
+        with lake.pipeline.epoch(run) as epoch:
+            for each in tables:
+                epoch.table(each).append(df)
+        lake.complete(run)
+
+    advance("a", spark.sql("SELECT 1L AS id, 'old' AS a"))
+    for each in tables:
+        for change in (
+            lambda update: update.rename_column("a", "b"),
+            lambda update: update.add_column("a", StringType()),
+        ):
+            with lake.catalog.load_table(f"sales.{each}").update_schema() as update:
+                change(update)
+    advance("b", spark.sql("SELECT 2L AS id, 'new a' AS a, 'new b' AS b"))
+    expected = [{"id": 1, "b": "old", "a": None}, {"id": 2, "b": "new b", "a": "new a"}]
+    for each in tables:
+        found = lake.catalog.load_table(f"sales.{each}").scan().to_arrow()
+        assert found.sort_by("id").to_pylist() == expected
+    lake.trigger("c")
+    with lake.pipeline.epoch("c") as epoch:
+        epoch.table("plain").append(spark.sql("SELECT 3L AS id, 'x' AS a, 'y' AS b"))
+    for change in (lambda update: update.delete_column("a"), lambda update: update.add_column("a", StringType())):
+        with lake.catalog.load_table("sales.plain").update_schema() as update:
+            change(update)
+    lake.pipeline.complete("c")
+    with pytest.raises(CallbackError, match=r"has changed since .*: the column a is not the one of that name before"):
+        lake.pipeline.coordinator.deliver(lake.sinks)
 
 
 def test_rows_take_the_place_of_others(
