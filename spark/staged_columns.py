@@ -12,7 +12,7 @@ from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import FIELD_ID, NO_KEY, Format, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from .output.updates import columns_of
-from .staged_partitions import outside_of_years
+from .staged_partitions import YEARS, outside_of_years
 from .stored import growing_table
 from .stored.key_groups import quoted
 
@@ -98,7 +98,6 @@ def checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[str
     Raises:
         InvalidStateError: the columns are not those of the table.
     """
-    from pyspark.sql import functions
     from pyspark.sql.types import StructType
 
     columns_of(f"table {name}", df, key)
@@ -125,12 +124,7 @@ def checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[str
     check_key(table, [wanted[each] for each in key])
     # Spark gives no number to the elements of a list, and readers find all columns of a file by numbers, or none.
     flat = all(isinstance(each["type"], str) for each in table.columns["fields"])
-    rows = (
-        functions.col(quoted(each.name))
-        if each.nullable and each.name not in key
-        else _key_or_required(table, each, key)
-        for each in wanted.fields
-    )
+    rows = (_taken(table, each, key) for each in wanted.fields)
     return df.select(*(_numbered(*each) if flat else each[0] for each in zip(rows, wanted.fields, strict=True)))
 
 
@@ -158,7 +152,7 @@ def checked_keys(name: str, table: TableDescription, deletes: DataFrame, key: Se
                 f"the key column {each!r} of the deletes is {found}, and in {table.name} {there}. Cast it"
             )
     check_key(table, [wanted[each] for each in key])
-    return deletes.select(*(_key_or_required(table, wanted[each], key) for each in key))
+    return deletes.select(*(_taken(table, wanted[each], key) for each in key))
 
 
 def check_key(table: TableDescription, key: Sequence[StructField]) -> None:
@@ -176,16 +170,22 @@ def check_key(table: TableDescription, key: Sequence[StructField]) -> None:
             )
 
 
-def _key_or_required(table: TableDescription, column: StructField, key: Sequence[str]) -> Column:
-    """Give a column that fails the write at a null, and as a key at a day that Iceberg's library cannot look for."""
+def _taken(table: TableDescription, column: StructField, key: Sequence[str]) -> Column:
+    """Give a column that fails the write at a null where none may be, and at a day that no commit takes."""
     from pyspark.sql import functions
 
-    value = _required(table.name, column)
-    if table.format is Format.ICEBERG and column.name in key and column.dataType.typeName() == "date":
-        text = f"the key column {column.name!r} has a day that is not in the years 1 to 9999, by which no row is found"
-        failing = functions.raise_error(functions.lit(text)).cast("date")
-        value = functions.when(outside_of_years(column), failing).otherwise(value)
-    return value.alias(column.name)
+    kind, is_key = column.dataType.typeName(), column.name in key
+    plain = functions.col(quoted(column.name))
+    value = plain if column.nullable and not is_key else _required(table.name, column)
+    if table.format is Format.ICEBERG and is_key and kind == "date":
+        why = f"the key column {column.name!r} has a day that is not in the years 1 to 9999, by which no row is found"
+    elif table.format is Format.POSTGRES and kind in YEARS:
+        why = f"the column {column.name!r} has a day or moment before the year 1, which {table.name} does not take"
+    else:
+        return value.alias(column.name)
+    failing = functions.raise_error(functions.lit(why)).cast(column.dataType)
+    wrong = outside_of_years(column, also_later=is_key and table.format is Format.ICEBERG)
+    return functions.when(wrong, failing).otherwise(value).alias(column.name)
 
 
 def _required(table: str, column: StructField) -> Column:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LONGEST = 1024
 """Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
 _BITS = {"integer": 32, "long": 64}
-_YEARS = {
+YEARS = {
     "date": (1, 9999),
     "timestamp_ntz": (1, 9999),
     "timestamp": (-62_135_596_800_000_000, 253_402_300_799_999_999),
@@ -56,7 +56,7 @@ def _taken(column: StructField, transforms: Sequence[str]) -> Column:
     wrong, why = f.lit(False), ""
     if transforms and kind in ("string", "binary"):
         wrong, why = f.octet_length(value) > _LONGEST, f"has more than {_LONGEST} bytes"
-    if transforms and kind in _YEARS:
+    if transforms and kind in YEARS:
         wrong, why = outside_of_years(column), "is not in the years 1 to 9999"
     widths = [_number(each) for each in transforms if each.startswith("truncate")]
     if widths and kind in _BITS:
@@ -65,14 +65,14 @@ def _taken(column: StructField, transforms: Sequence[str]) -> Column:
     return without(column, wrong, why) if why else value
 
 
-def outside_of_years(column: StructField) -> Column:
-    """Tell whether a day or moment is one that the commit cannot count: Python has the years 1 to 9999."""
+def outside_of_years(column: StructField, *, also_later: bool = True) -> Column:
+    """Tell whether a day or moment is before Python's calendar, which has the years 1 to 9999, or after it."""
     from pyspark.sql import functions as f
 
-    value = f.col(quoted(column.name))
-    if column.dataType.typeName() == "timestamp":  # in UTC, whatever the session's time zone
-        return ~f.unix_micros(value).between(*_YEARS["timestamp"])
-    return ~f.year(value).between(*_YEARS["date"])
+    value, kind = f.col(quoted(column.name)), column.dataType.typeName()
+    number = f.unix_micros(value) if kind == "timestamp" else f.year(value)  # in UTC, whatever the session's time zone
+    first, last = YEARS[kind]
+    return (number < first) | (number > last) if also_later else number < first
 
 
 def without(column: StructField, wrong: Column, why: str) -> Column:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -65,7 +66,7 @@ def check_buckets(folder: Path, pipeline: Pipeline, submit: Callable[..., object
         assert 2 < len(now) < 26, "the overwrite has taken some"
 
 
-def _rows(catalog: SqlCatalog) -> dict[int, tuple[Any, ...]]:
+def _rows(catalog: Catalog) -> dict[int, tuple[Any, ...]]:
     """Give the ids with their partitions, by the library; each file has the one that all its rows have."""
     found: dict[int, tuple[Any, ...]] = {}
     for file in catalog.load_table("sales.bucketed").inspect.files().to_pylist():

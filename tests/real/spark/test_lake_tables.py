@@ -413,7 +413,6 @@ def test_a_client_without_a_file_system_has_a_job_list_the_files(
     assert lake.ids() == ([*range(4)], [*range(4)])
 
 
-FIRST, LAST = (datetime.datetime(*each, tzinfo=datetime.UTC) for each in ((1, 1, 1), (9999, 12, 31, 23, 59, 59)))
 ODD = """.ü a'b"c`d\\e/f%g?h#i*j[k]$l,m=n{o}日本"""
 """A name of a column; Iceberg's library finds no partition by one with a dot."""
 
@@ -484,8 +483,8 @@ def test_days_and_moments_that_python_has_not(spark: SparkSession, lake: Lake) -
     kinds = (("id", LongType()), ("day", DateType()), ("at", TimestamptzType()))
     schema = Schema(*(NestedField(at, name, kind) for at, (name, kind) in enumerate(kinds, 1)))
     parts: dict[str, tuple[int, Any]] = {"by_year": (2, YearTransform()), "by_hour": (3, HourTransform())}
-    for name, (column, transform) in parts.items():
-        by = PartitionSpec(PartitionField(column, 1000, transform, "part"))
+    for name, (number, transform) in parts.items():
+        by = PartitionSpec(PartitionField(number, 1000, transform, "part"))
         lake.catalog.create_table(f"sales.{name}", schema, partition_spec=by)
     lake.catalog.create_table("sales.plain", schema)
     arrow = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))])
@@ -499,13 +498,13 @@ def test_days_and_moments_that_python_has_not(spark: SparkSession, lake: Lake) -
         TableSink("delta", DeltaTable(uri), lambda _: {}),
     )
 
-    def rows(first: int, last: int) -> DataFrame:
+    def rows(first: int, last: int) -> DataFrame:  # microseconds since 1970
         made = spark.sql(f"SELECT * FROM VALUES (1L, {first}L), (2L, {last}L) AS (id, us)")
         day = "date_from_unix_date(int((us - pmod(us, 86400000000)) / 86400000000))"
         return made.selectExpr("id", f"{day} AS day", "timestamp_micros(us) AS at")
 
-    first, last = (int(each.timestamp()) * 1_000_000 for each in (FIRST, LAST))
-    there, beyond = rows(first, last), rows(first - 1, last + 1_000_000)
+    there = rows(-62_135_596_800_000_000, 253_402_300_799_999_999)
+    beyond = rows(-62_135_596_800_000_001, 253_402_300_800_000_000)
     with in_zone(spark, "Australia/Adelaide"):
         lake.trigger("a")
         for name, column in (("by_year", "day"), ("by_hour", "at")):
@@ -516,6 +515,9 @@ def test_days_and_moments_that_python_has_not(spark: SparkSession, lake: Lake) -
         why = "the key column 'day' has a day that is not in the years 1 to 9999, by which no row is found"
         with pytest.raises(Exception, match=why), lake.pipeline.epoch("a") as epoch:
             epoch.table("plain").upsert(None, "day", deletes=beyond)
+        why = "the column 'day' has a day or moment before the year 1, which .* does not take"
+        with pytest.raises(Exception, match=why), lake.pipeline.epoch("a") as epoch:
+            in_postgres(epoch.table("delta")).append(beyond)
         with lake.pipeline.epoch("a") as epoch:
             for name in parts:
                 epoch.table(name).append(there)
@@ -713,6 +715,11 @@ def test_rows_take_the_place_of_others(
         bare = replace(table, description=replace(table.description, refused={"replace": "may only grow"}))
         with pytest.raises(InvalidStateError, match="does not take replace: it may only grow"):
             bare.replace(orders(spark, 0))
+
+
+def in_postgres(table: EpochTable) -> EpochTable:
+    """Give a table as if it were one of PostgreSQL."""
+    return replace(table, description=replace(table.description, format=Format.POSTGRES))
 
 
 def few(table: EpochTable) -> EpochTable:
