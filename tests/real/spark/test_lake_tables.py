@@ -479,7 +479,7 @@ def test_names_with_quotes_dots_and_unicode(
 
 
 def test_days_and_moments_that_python_has_not(spark: SparkSession, lake: Lake) -> None:  # semantics C4
-    """As partitions and keys they are refused where they are written; else they have no bounds."""
+    """Partitions and keys of such days are refused where they are written; other columns have no bounds in a file."""
     kinds = (("id", LongType()), ("day", DateType()), ("at", TimestamptzType()))
     schema = Schema(*(NestedField(at, name, kind) for at, (name, kind) in enumerate(kinds, 1)))
     parts: dict[str, tuple[int, Any]] = {"by_year": (2, YearTransform()), "by_hour": (3, HourTransform())}
@@ -538,7 +538,7 @@ def test_days_and_moments_that_python_has_not(spark: SparkSession, lake: Lake) -
 
 
 def test_a_column_keeps_its_values_under_another_name(spark: SparkSession, lake: Lake) -> None:  # semantics C4
-    """Also where a new column gets the name that it had: the files have the columns' numbers."""
+    """A new column may get the name that it had, because the files have the columns' numbers."""
     columns = NestedField(1, "id", LongType(), required=True), NestedField(2, "a", StringType())
     by = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
     lake.catalog.create_table("sales.plain", Schema(*columns))
