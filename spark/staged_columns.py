@@ -181,10 +181,12 @@ def _taken(table: TableDescription, column: StructField, key: Sequence[str]) -> 
         why = f"the key column {column.name!r} has a day that is not in the years 1 to 9999, by which no row is found"
     elif table.format is Format.POSTGRES and kind in YEARS:
         why = f"the column {column.name!r} has a day or moment before the year 1, which {table.name} does not take"
+    elif table.format is Format.DELTA and column.name in table.partition_by and kind == "date":
+        why = f"the partition column {column.name!r} has a day that is not in the years 1 to 9999, which readers refuse"
     else:
         return value.alias(column.name)
     failing = functions.raise_error(functions.lit(why)).cast(column.dataType)
-    wrong = outside_of_years(column, also_later=is_key and table.format is Format.ICEBERG)
+    wrong = outside_of_years(column, also_later=table.format is not Format.POSTGRES)
     return functions.when(wrong, failing).otherwise(value).alias(column.name)
 
 
