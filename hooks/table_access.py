@@ -22,7 +22,6 @@ from .storage_connections import s3_options_of
 _LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "service", "application_name", "connect_timeout")
 """Extras of a connection that the database's library takes."""
 
-
 CATALOG = "catalog"
 """The extra with the name of the catalog that the Test button asks."""
 

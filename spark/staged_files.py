@@ -40,9 +40,8 @@ def reader(spark: SparkSession, schema: StructType | str) -> DataFrameReader:
     """Give a reader of Parquet that loses and shifts nothing, whatever the session's settings say."""
     from pyspark.sql.types import StructField, StructType
 
-    if not isinstance(
-        schema, str
-    ):  # without Iceberg's numbers of columns, by which Spark would read: files may lack them
+    if not isinstance(schema, str):
+        # Without Iceberg's numbers of columns, by which Spark would read: files may lack them.
         schema = StructType([StructField(each.name, each.dataType, each.nullable) for each in schema.fields])
     return spark.read.options(**_READ_OPTIONS).schema(schema)
 

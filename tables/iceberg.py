@@ -16,14 +16,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from ..checkpoint.documents.staged_tables import (
-    HIDDEN,
-    Format,
-    Mode,
-    SortedBy,
-    StagedFile,
-    TableDescription,
-)
+from ..checkpoint.documents.staged_tables import HIDDEN, Format, Mode, SortedBy, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidStateError
 from . import iceberg_partitions
 from .contract import (

@@ -17,7 +17,7 @@ from .iceberg_columns import SPARK, fields_of
 from .iceberg_partitions import PARTITION_TYPES
 
 _SHOWN = 10
-"""How many namespaces a Test names."""
+"""Number of namespaces that a Test names."""
 
 
 def open_table(
