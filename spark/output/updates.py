@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents.acknowledgement import Output
@@ -228,7 +229,8 @@ def _in_order(output_id: str, df: DataFrame, expected: StructType) -> DataFrame:
             columns=_columns(df.schema),
             stored_columns=_columns(expected),
         )
-    return df.select(*map(key_groups.quoted, expected.names))
+    # Each new DataFrame is analysed by Spark's driver.
+    return df if df.columns == expected.names else df.select(*map(key_groups.quoted, expected.names))
 
 
 def _columns(schema: StructType) -> str:
@@ -268,31 +270,38 @@ def write(
     # A state written by `snapshot` gets its merge with the first partials.
     after = replace(before, output=replace(before.output, merge=dict(update.merge or {})))
     parts = replace(after, files=[file for file in before.files if file.handle.delta in together])
-    planned = _planned_delta(update, parts, deltas.next_number(there), files, writer, local)
+    size_bytes = sum(handle.size_bytes for handle in there)
+    planned = _planned_delta(update, parts, deltas.next_number(there), size_bytes, files, writer, local)
     delta = _written_once(update, planned, writer, written)
     left = (file for file in before.files if file.handle.delta not in together)
     return replace(after, files=[*left, *delta.files])
 
 
 def _planned_delta(
-    update: Update, parts: Stored, number: int, files: JobFiles, writer: Writer, local: LocalState | None
+    update: Update,
+    parts: Stored,
+    number: int,
+    size_bytes: int,
+    files: JobFiles,
+    writer: Writer,
+    local: LocalState | None,
 ) -> Planned:
     """Plan the delta of an epoch."""
     output, key = parts.output, update.key
+    plan = partial(writer.plan_delta, output, number=number, size_bytes=size_bytes)
     if update.merge is not None:
         assert update.changed is not None, "partials are rows"
         if not parts.files:
-            return writer.plan_delta(output, update.changed, number)
+            return plan(update.changed)
         rows = rows_of_files(update.spark, files, parts, local).unionByName(update.changed)
-        return writer.plan_delta(output, rows, number, _merging(output), merged=True)
+        return plan(rows, made=_merging(output), merged=True)
     changed = deltas.rows_of(update.changed, update.deletes)
     if not parts.files:
-        numbered = deltas.numbered(changed, number)
-        return writer.plan_delta(output, numbered, number, lambda placed: merges.checked(placed, key))
+        return plan(changed, made=lambda placed: merges.as_delta(placed, key, number))
     # All rows of the deltas, ended ones too: the base may have an older row of their key.
     stored = rows_of_files(update.spark, files, parts, local, deltas.own_columns())
     rows = stored.unionByName(changed, allowMissingColumns=True)
-    return writer.plan_delta(output, rows, number, lambda placed: merges.as_one_delta(placed, key, number), merged=True)
+    return plan(rows, made=lambda placed: merges.as_one_delta(placed, key, number), merged=True)
 
 
 def _whole(

@@ -223,6 +223,7 @@ class Writer:
         output: Output,
         rows: DataFrame,
         number: int,
+        size_bytes: int,
         made: Callable[[DataFrame], DataFrame] = lambda placed: placed,
         *,
         merged: bool = False,
@@ -233,6 +234,7 @@ class Writer:
             output: the state; the delta's files go into a new folder.
             rows: the changes, with a delta's columns.
             number: the delta's number.
+            size_bytes: size of the state's files.
             made: makes the delta of the rows, once they are placed by key group.
             merged: the rows are those of several deltas, this epoch's included.
         """
@@ -241,7 +243,8 @@ class Writer:
             url = self._files.spark_url(folder)
             in_force = self._committer_of(rows.sparkSession, url)
             # Not a file for each subtask: a delta is small, and each file costs a read (semantics K2).
-            df = key_groups.in_order(made(key_groups.gathered(rows, output.key, self.key_groups)), output.key)
+            gathered = key_groups.gathered(rows, output.key, self.key_groups, size_bytes)
+            df = key_groups.in_order(made(gathered), output.key)
             return Planned(replace(output, folder=folder), url, df, in_force, number)
 
     def plan_merged(

@@ -144,11 +144,11 @@ def rows_of(changed: DataFrame | None, deletes: DataFrame | None) -> DataFrame:
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
 
 
-def numbered(df: DataFrame, number: int) -> DataFrame:
-    """Add a delta's number to its rows for storage."""
+def number_of(number: int) -> Column:
+    """Return a delta's number as its rows hold it."""
     from pyspark.sql import functions as F
 
-    return df.withColumn(NUMBER, F.lit(f"{number:0{_DIGITS}}"))
+    return F.lit(f"{number:0{_DIGITS}}")
 
 
 def newest_wins(rows: DataFrame, log: DataFrame, columns: Sequence[str], key: Key, *, size_bytes: int) -> DataFrame:

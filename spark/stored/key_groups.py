@@ -32,6 +32,11 @@ PLACES = (COLUMN, _TARGET)
 """The additional columns of placed rows."""
 _FEW = 4
 """Number of a delta's files if Spark does not choose it by the size."""
+_FEW_TO_JOIN = 32
+"""Smallest number of partitions of a delta, which Spark then joins by their size; 128 made a small delta's write a
+fifth dearer."""
+_PLACED_BYTES = 16 << 20
+"""Size of a state beyond which its deltas have a partition for each so many bytes of it."""
 OWN = "_cairn_"
 """Prefix of Cairn's own columns."""
 KEY = "_cairn_key_"
@@ -143,32 +148,33 @@ def placed(
         parallelism: as for `distributed`.
         is_small: the state has been small so far: Spark joins small partitions, at any parallelism.
     """
-    grouped = df.withColumn(COLUMN, group_of(key, key_groups))
     if (parallelism is None or is_small) and _is_adaptive(df):
         partitions = parallelism or key_groups
-        return _rebalanced(grouped.withColumn(_TARGET, _aim(partitions, key_groups)), partitions)
+        return _rebalanced(_aimed(df, key, key_groups, partitions), partitions)
     if parallelism is None:
         # Spark will not join small partitions here, so the session's setting gives their number.
         parallelism = min(key_groups, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or key_groups))
-    return grouped.withColumn(_TARGET, _aim(parallelism, key_groups)).repartition(parallelism, _TARGET)
+    return _aimed(df, key, key_groups, parallelism).repartition(parallelism, _TARGET)
 
 
-def gathered(df: DataFrame, key: Sequence[str], key_groups: int) -> DataFrame:
+def gathered(df: DataFrame, key: Sequence[str], key_groups: int, size_bytes: int) -> DataFrame:
     """Gather rows into as few files as their size allows, for `in_order`.
 
     Args:
         df: a delta of a state.
         key: the state's key columns.
         key_groups: the number of groups.
+        size_bytes: size of the state's files.
     """
-    return placed(df, key, key_groups, None if _is_adaptive(df) else _FEW)
+    if not _is_adaptive(df):
+        return _aimed(df, key, key_groups, _FEW).repartition(_FEW, _TARGET)
+    partitions = min(key_groups, max(_FEW_TO_JOIN, size_bytes // _PLACED_BYTES))
+    return _rebalanced(_aimed(df, key, key_groups, partitions), partitions)
 
 
 def in_order(df: DataFrame, key: Sequence[str]) -> DataFrame:
     """Sort placed rows by group and key for storage, with the column of the key groups."""
-    from pyspark.sql import functions as F
-
-    return df.sortWithinPartitions(COLUMN, *(F.col(quoted(column)) for column in key)).drop(_TARGET)
+    return df.sortWithinPartitions(COLUMN, *map(quoted, key)).drop(_TARGET)
 
 
 def together(key: Sequence[str]) -> WindowSpec:
@@ -177,6 +183,11 @@ def together(key: Sequence[str]) -> WindowSpec:
     from pyspark.sql import functions as F
 
     return Window.partitionBy(COLUMN, *(F.col(quoted(column)) for column in key), _TARGET)
+
+
+def of_key(key: Sequence[str]) -> str:
+    """Return `together` as SQL."""
+    return f"(PARTITION BY {', '.join((COLUMN, *map(quoted, key), _TARGET))})"
 
 
 def group_of(key: Sequence[str], key_groups: int) -> Column:
@@ -204,12 +215,14 @@ def _rebalanced(df: DataFrame, partitions: int) -> DataFrame:
     return df.hint("rebalance", partitions, _TARGET)
 
 
-def _aim(partitions: int, key_groups: int) -> Column:
+def _aimed(df: DataFrame, key: Sequence[str], key_groups: int, partitions: int) -> DataFrame:
+    """Add the key group of each row, and the number by which Spark puts the row into its group's partition."""
     from pyspark.sql import functions as F
 
+    group = f"pmod(hash({', '.join(map(quoted, key))}), {key_groups})"
     numbers = ", ".join(f"{unhashed(partition)}" for partition in range(partitions))
-    index = f"CAST({COLUMN} * {partitions}L DIV {key_groups} AS INT)"
-    return F.expr(f"element_at(array({numbers}), {index} + 1)")
+    target = f"element_at(array({numbers}), CAST({group} * {partitions}L DIV {key_groups} AS INT) + 1)"
+    return df.select("*", group_of(key, key_groups).alias(COLUMN), F.expr(target).alias(_TARGET))
 
 
 def _unfit(kind: DataType) -> str | None:

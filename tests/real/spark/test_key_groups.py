@@ -24,7 +24,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointReque
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark import compact
 from airflow_cairn.spark.stored import merges
-from airflow_cairn.spark.stored.key_groups import COLUMN, unhashed
+from airflow_cairn.spark.stored.key_groups import COLUMN, gathered, unhashed
 from airflow_cairn.storage import open_store
 from tests.real.spark import row_groups
 from tests.real.spark.drawn_state import HARD, ITEMS, Frame, frames
@@ -67,6 +67,31 @@ def files_of(pipeline: Pipeline) -> list[Path]:
 
 def groups_in(file: Path) -> list[int]:
     return pq.read_table(file, columns=[COLUMN])[COLUMN].to_pylist()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("size_bytes", "groups", "partitions"),
+    [(0, 128, 32), (1 << 30, 128, 64), (1 << 40, 128, 128), (0, 8, 8)],
+    ids=["small", "large", "huge", "few groups"],
+)
+def test_a_delta_is_placed_in_as_many_partitions_as_its_state_needs(
+    spark: SparkSession, size_bytes: int, groups: int, partitions: int
+) -> None:
+    """Each has the groups of a range, before Spark joins those that are small."""
+    frame = spark.range(5000).selectExpr("CAST(id AS STRING) AS route")
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    try:
+        placed = gathered(frame, ["route"], groups, size_bytes)
+        found = placed.selectExpr("spark_partition_id()", COLUMN).distinct().collect()
+    finally:
+        spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
+    of_partition: dict[int, list[int]] = {}
+    for partition, group in found:
+        of_partition.setdefault(partition, []).append(group)
+    in_order = sorted(map(sorted, of_partition.values()))
+    assert [group for each in in_order for group in each] == [*range(groups)]
+    assert len(in_order) == partitions
 
 
 @pytest.mark.parametrize("hashed", [0, 1, 41, 127, 32_767, 2**31, 2**32 - 1])

@@ -320,7 +320,7 @@ def test_an_update_that_reads_no_base_keeps_its_copy_before_those_of_runs(
         return Stored(stored.output, [File(at, replace(handle, delta=4)) for at, handle in enumerate(made)])
 
     # The rows and their plan stay on the way to `written`, which stands for Spark.
-    writer, rows = cast(Writer, SimpleNamespace(plan_delta=lambda *_: None)), cast("DataFrame", object())
+    writer, rows = cast(Writer, SimpleNamespace(plan_delta=lambda *_, **__: None)), cast("DataFrame", object())
     update = Update("seen", rows, None, ("route",), stored, {"count": "sum"})
     files = JobFiles(open_store(f"file://{tmp_path}/lake"), "flights")
     after = write_update(update, files, writer, written, local, lambda df: df)
