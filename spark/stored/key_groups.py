@@ -33,8 +33,8 @@ PLACES = (COLUMN, _TARGET)
 _FEW = 4
 """Number of a delta's files if Spark does not choose it by the size."""
 _FEW_TO_JOIN = 32
-"""Smallest number of partitions of a delta, which Spark then joins by their size; 128 made a small delta's write a
-fifth dearer."""
+"""Partitions of a small state, and smallest number of a delta's; Spark joins them by their size. 128 made the write of
+a small delta a fifth dearer."""
 _PLACED_BYTES = 16 << 20
 """Size of a state beyond which its deltas have a partition for each so many bytes of it."""
 OWN = "_cairn_"
@@ -149,7 +149,7 @@ def placed(
         is_small: the state has been small so far: Spark joins small partitions, at any parallelism.
     """
     if (parallelism is None or is_small) and _is_adaptive(df):
-        partitions = parallelism or key_groups
+        partitions = parallelism or min(key_groups, _FEW_TO_JOIN if is_small else key_groups)
         return _rebalanced(_aimed(df, key, key_groups, partitions), partitions)
     if parallelism is None:
         # Spark will not join small partitions here, so the session's setting gives their number.
