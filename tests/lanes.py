@@ -10,6 +10,7 @@ give it the processor when it asks.
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import PurePosixPath
 
 import pytest
@@ -40,7 +41,12 @@ NICENESS = 3
 
 def of(nodeid: str) -> str:
     """Give the lane of a test."""
-    file = PurePosixPath(nodeid.partition("::")[0])
+    return _of_module(nodeid.partition("::")[0])
+
+
+@cache
+def _of_module(path: str) -> str:
+    file = PurePosixPath(path)
     if file.parent == E2E:
         return AIRFLOW
     return OTHERS if not REAL.isdisjoint(file.parts[1:2]) else QUICK

@@ -37,7 +37,9 @@ def _ensure(group: str) -> Path:
     Raises:
         SetupError: uv is missing, or the packages cannot be installed.
     """
-    folder = CACHE / f"{group}-{hashlib.sha256((ROOT / 'uv.lock').read_bytes()).hexdigest()[:16]}"
+    lock = hashlib.sha256((ROOT / "uv.lock").read_bytes()).hexdigest()[:16]
+    # By this name Hypothesis sees that it is nobody's own code, and does not read all of it for constants.
+    folder = CACHE / f"{group}-{lock}" / "site-packages"
     if not folder.is_dir():
         python = ensure_venv() / "python"
         with only_one():
@@ -54,6 +56,7 @@ def _install(group: str, folder: Path, python: Path) -> None:
         wanted.write_text("\n".join(each for each in _packages("--group", group) if each not in known))
         options = ("--quiet", "--no-deps", "--require-hashes", "--python", python, "--target", target)
         run([ensure_uv(), "pip", "install", *options, "--requirement", wanted])
+        folder.parent.mkdir(exist_ok=True)
         shutil.move(target, folder)
 
 

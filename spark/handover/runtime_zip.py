@@ -15,6 +15,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
@@ -125,11 +126,16 @@ def _write(target: Path, members: Iterable[tuple[str, bytes]]) -> None:
 
 
 def _bytecode(name: str, source: bytes) -> bytes:
-    """Return a module's bytecode: this Python's cached one, or a newly compiled one."""
     path = _ROOT / name.removeprefix(f"{_NAME}/")
+    return MAGIC_NUMBER + _UNCHECKED + source_hash(source) + _code(path, name, source)
+
+
+@cache  # most of the time that a zip takes, and a process may submit again
+def _code(path: Path, name: str, _source: bytes) -> bytes:
+    """Return a module's code: this Python's cached one, or newly compiled."""
     code = SourceFileLoader(path.stem, str(path)).get_code(path.stem)
     assert code is not None  # the module is a file with a source
-    return MAGIC_NUMBER + _UNCHECKED + source_hash(source) + marshal.dumps(_named(code, name), _WITHOUT_REFERENCES)
+    return marshal.dumps(_named(code, name), _WITHOUT_REFERENCES)
 
 
 def _named(code: CodeType, name: str) -> CodeType:

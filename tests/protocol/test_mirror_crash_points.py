@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -13,8 +13,10 @@ from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.mirrors import mirror_pass
 from airflow_cairn.storage import ObjectStore, UnavailableError
+from tests.support.covering import covering
 from tests.support.memory_store import MemoryStore
 from tests.support.parsed_once import one_after_the_other
+from tests.support.world.operation import kind_of
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 
@@ -147,7 +149,15 @@ def _cases() -> Iterator[tuple[str, bool, int, Fault, str]]:
                 yield from ((name, there, at, Fault.ANSWER_LOST, other) for other in list(OTHERS)[1:])
 
 
-@pytest.mark.parametrize(("name", "there", "at", "fault", "other"), list(_cases()))
+def _shows(case: tuple[str, bool, int, Fault, str]) -> Iterator[Hashable]:
+    """Yield what has to be seen once: each write struck, and in each store each fault at each kind of write."""
+    name, there, at, fault, other = case
+    yield name, there, at
+    yield name, there, fault, other
+    yield there, kind_of(_writes(name)[there][at]), fault, other
+
+
+@pytest.mark.parametrize(("name", "there", "at", "fault", "other"), covering(_cases(), _shows))
 def test_the_next_pass_finishes_it(name: str, there: bool, at: int, fault: Fault, other: str) -> None:
     """The mirror's head names whole files, whatever dies and whoever comes between (semantics M1, M2, M3)."""
     made, act = ACTS[name]

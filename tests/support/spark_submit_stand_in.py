@@ -18,7 +18,6 @@ from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.spark.execution.log_lines import Application
 from airflow_cairn.spark.handover.conf import parse
-from tests.support.plain_program import write_to
 
 
 def _conf() -> dict[str, str]:
@@ -41,6 +40,8 @@ def main() -> int:
     what = conf["spark.test.do"]
     if what in ("nothing", "write"):
         if what == "write":
+            from tests.support.plain_program import write_to  # here: PyArrow is a third of this program's time
+
             write_to(sys.argv[-1], [{"key": "BER", "n": 1}])
         return 0
     if what == "die":

@@ -15,6 +15,7 @@ from ...setup.venv import VENV
 from ..ports import LOOPBACK, free_port
 from ..processes import RealProcess
 from ..service import Service
+from .start import OPTION, fast_conf
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -95,6 +96,7 @@ class SparkCluster(Service):
             "JAVA_HOME": str(ensure_java()),
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_DAEMON_MEMORY": "384m",
+            "SPARK_DAEMON_JAVA_OPTS": fast_conf()[OPTION],
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
             "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
             **self._extra_env,

@@ -17,6 +17,8 @@ from tests.protocol.advice.scene import Scene, without_numbers
 from tests.protocol.advice.situations import ONLY_IN_DOCS, REMEDIED, SITUATIONS
 from tests.support.airflow_stage import Job
 
+pytestmark = pytest.mark.usefixtures("parsed_documents")
+
 MAX_STEPS = 4
 PACKAGE = Path(airflow_cairn.__file__).parent
 ROOMS = (

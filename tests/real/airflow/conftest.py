@@ -30,6 +30,7 @@ from scripts.s3a_jars import s3a_jars
 from scripts.setup.base import ROOT
 from scripts.setup.beside import ensure_launchers
 from scripts.setup.venv import VENV
+from tests import lanes
 from tests.real.airflow import side_by_side
 from tests.real.airflow.flights_jobs import Shell, first_savepoint
 from tests.real.airflow.lake import Lake, made_lake
@@ -186,12 +187,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Of what shares one, the tests that run side by side come first, the longest of them before all, and the one that
     ends it comes last.
     """
-    here = [item for item in items if item.path.is_relative_to(HERE)]
+    here = [item for item in items if lanes.of(item.nodeid) == lanes.AIRFLOW]
     for item in here:
         # Up to ten drivers, one after the other, beside another lane; how long that takes is up to the machine.
         item.add_marker(pytest.mark.timeout(1800))
     ordered = iter(sorted(here, key=_turn))
-    items[:] = [next(ordered) if item.path.is_relative_to(HERE) else item for item in items]
+    items[:] = [next(ordered) if lanes.of(item.nodeid) == lanes.AIRFLOW else item for item in items]
 
 
 def _turn(item: pytest.Item) -> tuple[bool, bool, int, bool]:

@@ -9,7 +9,7 @@ import pytest
 from airflow_cairn.checkpoint.acts.assemble import Assembler, FinalizeError
 from airflow_cairn.checkpoint.documents.attempt import PendingDocument, StageSpec
 from airflow_cairn.checkpoint.documents.metadata import HandleLine
-from airflow_cairn.checkpoint.store import jsonl, metadata_file
+from airflow_cairn.checkpoint.store import acks, jsonl, metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import ForbiddenError, open_store
 from airflow_cairn.storage.port import ObjectStore, WriteResult
@@ -18,7 +18,8 @@ from tests.support.memory_store import MemoryStore
 from tests.support.world.world import JOB, World
 from tests.support.wrapped_stores import Fault, FaultyStore
 
-pytestmark = pytest.mark.large
+FILES = 1_000
+"""Of which the metadata is larger than a spool holds in memory."""
 
 
 def _acknowledged(store: ObjectStore, subtasks: int) -> PendingDocument:
@@ -39,9 +40,16 @@ def _peak(act: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a tenth of what fills a part, a marker and the memory of a spool fill them."""
+    for module, name in ((acks, "MARKER_BYTES"), (acks, "PART_BYTES"), (jsonl, "SPOOL_BYTES")):
+        monkeypatch.setattr(module, name, getattr(module, name) // 10)
+
+
 def test_memory_does_not_grow_with_the_subtasks(tmp_path: Path) -> None:  # semantics C5, A6
     peaks = []
-    few, many = 7_000, 21_000
+    few, many = 1_000, 3_000
     for subtasks in (few, many):
         (tmp_path / str(subtasks)).mkdir()
         store = open_store(f"file://{tmp_path / str(subtasks)}")
@@ -50,25 +58,25 @@ def test_memory_does_not_grow_with_the_subtasks(tmp_path: Path) -> None:  # sema
         peaks.append(_peak(Assembler(files, document).write))
     # Only the name of a subtask's file is kept, to tell what the metadata refers to.
     each = (peaks[1] - peaks[0]) / (many - few)
-    assert each < 300, f"{each:.0f} bytes a subtask; one that is parsed takes thousands"
+    assert each < 600, f"{each:.0f} bytes a subtask; the name takes 400, with all that is parsed of it 800"
 
 
 def test_what_is_written_is_every_file_once(tmp_path: Path) -> None:  # semantics C1, C5
     store = MemoryStore()
-    document = _acknowledged(store, 10_000)
+    document = _acknowledged(store, FILES)
     files = JobFiles(store, JOB)
     made = Assembler(files, document).write()
     assert made.metadata.size_bytes > jsonl.SPOOL_BYTES, "it went through a file"
     found = [line.subtask for line in metadata_file.read(files, made.metadata) if isinstance(line, HandleLine)]
-    assert found == list(range(10_000))
-    assert made.size_bytes == 10_000 * 1000
+    assert found == list(range(FILES))
+    assert made.size_bytes == FILES * 1000
     assert Assembler(files, document).write() == made, "a second finisher finds equal bytes"
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST])
 def test_a_lost_answer_of_large_metadata_is_settled_by_what_stands_there(fault: Fault) -> None:  # semantics W2
     store = MemoryStore()
-    document = _acknowledged(store, 10_000)
+    document = _acknowledged(store, FILES)
     faulty = FaultyStore(store, 0, fault)
     made = Assembler(JobFiles(faulty, JOB), document).write()
     assert faulty.struck
@@ -77,7 +85,7 @@ def test_a_lost_answer_of_large_metadata_is_settled_by_what_stands_there(fault: 
 
 def test_other_metadata_of_the_same_size_is_noticed() -> None:  # semantics C6
     store = MemoryStore()
-    document = _acknowledged(store, 10_000)
+    document = _acknowledged(store, FILES)
     files = JobFiles(store, JOB)
     made = Assembler(files, document).write()
     data = store.get(files.full(made.metadata.key)).data

@@ -29,6 +29,8 @@ from airflow_cairn.checkpoint.rules.admission import RunState
 from tests.support.narrowing import expect, known
 from tests.support.world.world import CONFIG, TIMEOUT, World
 
+pytestmark = pytest.mark.usefixtures("parsed_documents")
+
 TWO = replace(CONFIG, max_concurrent_checkpoints=2)
 
 

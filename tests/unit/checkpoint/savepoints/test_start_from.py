@@ -43,6 +43,8 @@ from tests.support.world.savepoints import Below, asked, take
 from tests.support.world.world import CONFIG, STAGES, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
 
+pytestmark = pytest.mark.usefixtures("parsed_documents")
+
 REFUSING = ImportOptions(give_up=False)
 
 

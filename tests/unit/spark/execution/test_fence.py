@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.errors import FencedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.rules import history
 from airflow_cairn.spark.execution.fence import LOOK_EVERY_MS, Fence
 from airflow_cairn.storage import ObjectStore, UnavailableError
 from tests.support.acking import ack_of
@@ -123,12 +124,15 @@ def test_nobody_waits_for_a_driver_that_was_told_so(world: World) -> None:
         routes.writes()
 
 
-@pytest.mark.large
-def test_a_driver_learns_that_it_is_not_wanted_however_long_ago_that_was(world: World) -> None:
+def test_a_driver_learns_that_it_is_not_wanted_however_long_ago_that_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MAX_HISTORY", 3)
+    monkeypatch.setattr(history, "MAX_UNFINISHED", 4)
     routes = below_clean(world)
     world.clock.advance(TIMEOUT)
     world.coordinator().progress("a")
-    for number in range(300):
+    for number in range(12):
         world.trigger(f"b{number}")
         world.coordinator().abort(world.pending_id(f"b{number}"), Reason.JOB_FAILURE, "by hand")
     with pytest.raises(FencedError, match="so long ago that the history has forgotten how"):
