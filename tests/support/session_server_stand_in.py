@@ -20,12 +20,15 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.rules.server import Activity
 from airflow_cairn.spark.handover.conf import open_driver_store, store_options
 from airflow_cairn.spark.remote import session_driver
+from airflow_cairn.spark.remote.channel import pandas_when_used
 from airflow_cairn.spark.remote.jvm_sessions import ServerSession, StaleSessions
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import IDENTITY, TOKEN, ServerTask
 from airflow_cairn.spark.remote.session_driver import ServerLife, reachable
 from airflow_cairn.storage.clock import system_runtime
-from tests.support.connect_stand_in import ConnectStandIn, connect_server
+
+with pandas_when_used():  # half of what this process takes to start, and it uses none of it
+    from tests.support.connect_stand_in import ConnectStandIn, connect_server
 
 _AFTERWARDS_S = 2.5
 """Some looks of the stage that has started it, as `spark-submit` needs to see its driver fail."""

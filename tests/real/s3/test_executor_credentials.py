@@ -43,7 +43,7 @@ def test_executors_elsewhere(
     words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     jars = ",".join(str(jar) for jar in s3a_jars())
     environ = {**os.environ, **hook.driver_environment(), "PYSPARK_PYTHON": sys.executable}
-    with SparkCluster(root=tmp_path / "spark") as cluster:
+    with SparkCluster(1, root=tmp_path / "spark") as cluster:
         submit = str(VENV / "bin/spark-submit")
         command = [
             submit,

@@ -127,7 +127,7 @@ def test_objects_do_not_grow_with_the_epochs(short: World) -> None:  # semantics
 
     short.run_epoch("first")
     before = objects()
-    short.run_epoch(*(f"later-{number:03d}" for number in range(200)))
+    short.run_epoch(*(f"later-{number:03d}" for number in range(50)))
     assert objects() <= before + 2, "slices, notes and documents of attempts are gone"
     assert len([key for key in short.memory.all_keys() if "/epochs/" in key]) <= 2
 
@@ -139,7 +139,7 @@ def test_cleaning_costs_as_many_listings_at_last_as_at_first(short: World) -> No
         return store.requests["list"]
 
     before = listings()
-    short.run_epoch(*(f"later-{number:03d}" for number in range(100)))
+    short.run_epoch(*(f"later-{number:03d}" for number in range(30)))
     assert listings() == before
 
 
