@@ -52,7 +52,7 @@ coverage: ## Run test-fast and say which lines and branches of the package it ta
 	@$(SETUP) venv lineage launchers
 	@$(BIN)/pytest -n logical --dist worksteal --ignore tests/real -m "not ($(REAL) or simulation or large)" --cov --cov-report=term:skip-covered
 
-soak: ## Run the cases that make test leaves out (all crash points and chaos on the emulators of Google and Azure, too), count work up to 1,000 retained epochs, race for 500 checkpoints on each server of buckets, draw 50 histories of states on Spark and 200 examples of each property, then simulate seeds until one fails: [FROM=0] [TO=5000]
+soak: ## Run the cases that make test leaves out (all crash points and chaos, on the emulators of Google and Azure too), count work up to 1,000 retained epochs, race for 500 checkpoints on each server of buckets, draw 50 histories of states on Spark and 200 examples of each property, then simulate seeds until one fails: [FROM=0] [TO=5000]
 	@$(SETUP) $(if $(FROM),venv s3server)
 	@$(if $(FROM),,$(BIN)/pytest -n 3 --dist loadscope --soak -m soak)
 	@$(if $(FROM),,$(BIN)/pytest -n 3 --dist loadscope --soak -m "not soak" tests/unit)
