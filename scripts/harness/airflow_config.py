@@ -49,8 +49,8 @@ def leave_writing_to_the_system(connection, record):
 """The airflow_local_settings.py.
 
 What a DAG file imports is imported once, before the LocalExecutor and the dag processor fork: each task and each parse
-has it then, which saves a task about half a second of a processor. So is the runtime's code compiled, which saves a stage
-another tenth.
+has it then, which saves a task about half a second of a processor. So is the runtime's code compiled, which saves each
+stage another tenth.
 
 The pages wait for longer than a user would: on a busy machine a person's act, which asks Airflow's own API, took more
 than the eight seconds after which they give up (measured at a load of 20).
