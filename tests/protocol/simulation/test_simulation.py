@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.protocol.simulation.planted_deltas import RUNS
 from tests.protocol.simulation.processes import Job
 from tests.protocol.simulation.simulate import Found, run, shrink
 from tests.support import covering as choice
-from tests.support.covering import as_parameters, covering, told_apart
+from tests.support.covering import as_parameters, covering
 from tests.support.narrowing import known
 
 pytestmark = pytest.mark.simulation
@@ -142,11 +142,6 @@ def test_nothing_is_lost_doubled_or_left_over(seed: int) -> None:
     assert len(job.auditor.ever_folded) >= (1 if job.plan.kind.owned else 2), "the job gets on"
 
 
-def run_anyway(has: Callable[[Kind], bool]) -> list[int]:
-    """Give the seeds of a kind that are run here, not in `make soak` alone."""
-    return [seed for seed, shows_more in told_apart(CHOSEN, _shows) if shows_more and has(kind_of(seed))]
-
-
 def test_the_kinds_of_jobs_differ() -> None:
     assert {(kind_of(seed).saved, kind_of(seed).owned) for seed in CHOSEN} == {
         (False, False),
@@ -176,7 +171,7 @@ def test_the_chosen_seeds_have_a_job_of_every_kind() -> None:
 @pytest.mark.soak  # no run of the product: how much the chosen seeds do
 def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
     done: Counter[str] = Counter()
-    for seed in (*run_anyway(lambda kind: kind.owned), *MORE_OWNED):
+    for seed in (*(seed for seed in CHOSEN if kind_of(seed).owned), *MORE_OWNED):
         job, found = whole(seed)
         assert found is None, str(found)
         owner, savepoints = job.auditor.owner, job.auditor.savepoints
@@ -190,7 +185,7 @@ def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
 @pytest.mark.soak  # as above
 def test_states_grow_are_merged_and_compacted() -> None:  # semantics K1, K2, K3, K7
     done: Counter[str] = Counter()
-    for seed in (*run_anyway(lambda kind: kind.grown), *MORE_GROWN):
+    for seed in (*(seed for seed in CHOSEN if kind_of(seed).grown), *MORE_GROWN):
         job, found = whole(seed)
         assert found is None, str(found)
         done += job.auditor.states.grown + job.compacted
