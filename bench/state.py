@@ -28,8 +28,9 @@ deltas, as often as they occur.
 - `by_snapshot_ratio`: seconds of the block that updates, to those of the block that writes a snapshot.
 - `bytes_share`: bytes of data that an updating epoch writes, to those of a whole snapshot: deltas, merged deltas and
   new bases, and everything that the epoch deletes again.
-- `read_all_ratio`: seconds to read the updated state, to those of the folder of `anti_join`, with the deltas at the end
-  (`runs`); `read_all_store_ratio`: without copies; `log_read_all_ratio`: of the log's reader.
+- `read_all_ratio`, `read_all_aggregate_ratio`: seconds to read a state, to those of the folder of `anti_join`, with the
+  deltas at the end (`runs`); `read_all_before_base`: just before a new base, with the most deltas.
+  `read_all_store_ratio`: without copies; `log_read_all_ratio`: of the log's reader, which has each epoch's folder.
 - `base_every`: epochs from one new base to the next, by a job's limits.
 - `live_files`: the most files of the updated state that a checkpoint named.
 - `restore_any`: true if each of the `retained` checkpoints has the state that `anti_join` had after that epoch.
@@ -38,7 +39,8 @@ deltas, as often as they occur.
   are no deltas.
 - `at_200_million_keys`: with two sizes (`--keys 500000 5000000`), the extrapolation of a straight line through both:
   bytes of a snapshot, seconds of an epoch, and a sentence. The other figures are of the second size.
-- `equal`: true if the updated state and all rivals' are equal. `seconds`: medians. `load`, `cores`.
+- `measured`: epochs of each kind; `…_spread`: the smallest and the largest ratio of each. All ways must have the same
+  rows in the end. `seconds`: medians. `load`, `cores`.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ import argparse
 import os
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -176,6 +179,8 @@ class _Bench:
         self._most_live = 0
         self._epoch_of: dict[int, int] = {}
         """By checkpoint of the updating job, its epoch's number."""
+        self._before_base: dict[str, dict[str, float]] = {}
+        """By job, the ratio of a read just before a new base, and the deltas that it had."""
 
     def _pipeline(self, name: str) -> Pipeline:
         kind = _Copied if name == "update" and self._place.copies is not None else Pipeline
@@ -209,6 +214,7 @@ class _Bench:
                 if name in self._rivals:
                     spent[name] = measured(self._spark, partial(self._rivals[name].merge, number, number))
                 else:
+                    self._read_before_base(name, number)
                     outputs[name] = self._epoch(name, number, self._changed(number))
             for name, each in outputs.items():
                 found[name].append(Round(each.block, spent, each.size_bytes, each.kind, each.epoch))
@@ -239,21 +245,24 @@ class _Bench:
             pairs = zip(updates, found["snapshot"], strict=True)
             against = [replace(one, rivals={"snapshot": other.mine}) for one, other in pairs]
             figures |= ratios("by_snapshot", against, "snapshot", counts["update"])
-        equal, restores = self._are_equal(), self._restores_any()
-        read = {f"read_all_{name}_ratio": self._read_all(name, number) for name in ("update", "store") if name in found}
+        if not self._are_equal():
+            raise RuntimeError("the ways have kept different states, so their times say nothing")
+        restores = self._restores_any()
+        read = {f"read_all_{name}_ratio": self._read_all(name, number) for name in found if name != "snapshot"}
         read["log_read_all_ratio"] = self._times_plain(lambda: _read(self._rivals["log"].rows()))
-        live = len({file.handle.delta for file in self._live() if file.handle.delta})
+        runs = {name: self._deltas(name) for name in found if name != "snapshot"}
         return {
             **figures,
             "bytes_share": round(bytes_share(updates, snapshot, counts["update"]), 4),
             **{name.replace("_update", ""): round(each, 3) for name, each in read.items()},
-            "runs": live,
+            "runs": runs,
+            "read_all_before_base": self._before_base,
             "base_every": {name: sum(each.values()) for name, each in counts.items()},
             "live_files": self._most_live,
             "restore_any": restores,
             "retained": _RETAINED,
-            "equal": equal,
-            "savepoint": self._savepoints() if live else None,
+            "measured": {name: dict(Counter(each.kind for each in rounds)) for name, rounds in found.items()},
+            "savepoint": self._savepoints() if runs["update"] else None,
             "seconds": seconds,
             "snapshot_bytes": snapshot,
             "keys": self._keys,
@@ -269,10 +278,11 @@ class _Bench:
 
     def _are_equal(self) -> bool:
         whole, *others = (each.rows() for each in self._rivals.values())
-        return self._is_equal(None, whole) and all(_same(each, whole) for each in others)
+        jobs = all(self._is_equal(None, whole, name) for name in self._jobs)
+        return jobs and all(_same(each, whole) for each in others)
 
-    def _is_equal(self, checkpoint: int | None, wanted: DataFrame) -> bool:
-        pipeline = self._jobs["update"]
+    def _is_equal(self, checkpoint: int | None, wanted: DataFrame, name: str = "update") -> bool:
+        pipeline = self._jobs[name]
         found = state(self._spark, pipeline.storage, pipeline.job, _STAGE, _NAME, checkpoint=checkpoint, s3=pipeline.s3)
         return _same(found, wanted)
 
@@ -284,9 +294,20 @@ class _Bench:
         read = self._spark.read.parquet
         return bool(known) and all(self._is_equal(each, read(folder)) for each, folder in known.items())
 
-    def _live(self) -> list[File]:
-        """Return the files of the updated state in the newest checkpoint."""
-        coordinator = self._jobs["update"].coordinator
+    def _read_before_base(self, name: str, number: int) -> None:
+        """Read a state that has as many deltas as it ever has: its next epoch writes a new base."""
+        if name == "snapshot" or name in self._before_base:
+            return
+        if deltas.is_due([file.handle for file in self._live(name)], partials=name == "aggregate"):
+            ratio = round(self._read_all(name, number), 3)
+            self._before_base[name] = {"ratio": ratio, "runs": self._deltas(name)}
+
+    def _deltas(self, name: str) -> int:
+        return len({file.handle.delta for file in self._live(name) if file.handle.delta})
+
+    def _live(self, name: str = "update") -> list[File]:
+        """Return the files of a state in the newest checkpoint."""
+        coordinator = self._jobs[name].coordinator
         entry = coordinator.head().completed[-1]
         [mine] = of_checkpoint(coordinator.files, entry.metadata, lambda _: True)
         return mine.outputs[f"state.{_NAME}"].files
@@ -337,11 +358,11 @@ class _Bench:
             epoch.update(_NAME, changed, key="key")
 
     def _read_all(self, name: str, number: int) -> float:
-        pipeline = self._jobs[name]
-        pipeline.trigger(f"epoch {number}")
-        with pipeline.epoch(f"epoch {number}") as epoch:
+        pipeline, run_id = self._jobs[name], f"before epoch {number}"
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
             found = self._times_plain(lambda: _read(epoch.state(_NAME)))
-        pipeline.complete(f"epoch {number}")
+        pipeline.complete(run_id)
         return found
 
     def _times_plain(self, read: Callable[[], None]) -> float:

@@ -75,22 +75,29 @@ def amortised(rounds: Sequence[Round], value: Iterable[float], counts: Mapping[K
 
 def medians(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, float]:
     """Return the median of each kind of epoch that occurred."""
+    return {kind: statistics.median(values) for kind, values in by_kind(rounds, value).items()}
+
+
+def by_kind(rounds: Sequence[Round], value: Iterable[float]) -> dict[Kind, list[float]]:
+    """Return the values of the epochs of each kind that occurred."""
     found: dict[Kind, list[float]] = {}
     for each, one in zip(rounds, value, strict=True):
         found.setdefault(each.kind, []).append(one)
-    return {kind: statistics.median(values) for kind, values in found.items()}
+    return found
 
 
 def ratios(name: str, rounds: Sequence[Round], rival: str, counts: Mapping[Kind, int]) -> dict[str, object]:
-    """Compute the figures of one way against one rival."""
+    """Compute the figures of one way against one rival; `…_spread` has the smallest and largest of each kind's."""
     seconds = [each.mine.seconds / each.rivals[rival].seconds for each in rounds]
     epochs = [(each.epoch or each.mine).seconds / each.rivals[rival].seconds for each in rounds]
     cpu = [each.mine.cpu / each.rivals[rival].cpu for each in rounds]
+    of = by_kind(rounds, seconds)
     return {
         f"{name}_ratio": round(amortised(rounds, seconds, counts), 3),
         f"{name}_cpu_ratio": round(amortised(rounds, cpu, counts), 3),
         f"{name}_epoch_ratio": round(amortised(rounds, epochs, counts), 3),
         **{f"{name}_{kind}_ratio": round(one, 3) for kind, one in sorted(medians(rounds, seconds).items())},
+        f"{name}_spread": {kind: [round(end(seconds_of), 3) for end in (min, max)] for kind, seconds_of in of.items()},
     }
 
 

@@ -52,13 +52,14 @@ class _Whole(Rival):
     """Each epoch reads the state and writes all of it into a new folder."""
 
     def begin(self, rows: DataFrame) -> None:
+        self._schema = rows.schema
         self._write(rows, 0)
 
     def merge(self, first: int, last: int) -> None:
         self._write(self._merged(self.rows(), first, last), last)
 
     def rows(self) -> DataFrame:
-        return self._spark.read.parquet(self.folder)
+        return self._spark.read.schema(self._schema).parquet(self.folder)
 
     @abstractmethod
     def _merged(self, before: DataFrame, first: int, last: int) -> DataFrame:
@@ -103,6 +104,7 @@ class Log(Rival):
     name = "log"
 
     def begin(self, rows: DataFrame) -> None:
+        self._schema = rows.schema
         rows.write.parquet(f"{self._folder}/base")
 
     def merge(self, first: int, last: int) -> None:
@@ -112,11 +114,11 @@ class Log(Rival):
     def rows(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        log = self._spark.read.parquet(f"{self._folder}/log")
+        log = self._spark.read.schema(f"{self._schema.toDDL()}, epoch int").parquet(f"{self._folder}/log")
         columns = ("key", *self._columns)
         newest_row = F.max_by(F.struct(*columns), "epoch").alias("row")
         late = log.groupBy("key").agg(newest_row).select("row.*").select(*columns)
-        base = self._spark.read.parquet(f"{self._folder}/base").select(*columns)
+        base = self._spark.read.schema(self._schema).parquet(f"{self._folder}/base").select(*columns)
         return base.join(late, "key", "left_anti").unionByName(late)
 
     def forget(self, number: int) -> None:

@@ -41,6 +41,7 @@ def test_ratios_are_of_turns_and_medians() -> None:
         "update_run_ratio": 0.2,
         "update_merge_ratio": 0.4,
         "update_base_ratio": 1.2,
+        "update_spread": {"run": [0.1, 0.3], "merge": [0.4, 0.4], "base": [1.2, 1.2]},
     }
     assert bytes_share(ROUNDS, 500, COUNTS) == pytest.approx((6 * 8 + 20 + 500) / 10 / 500)
 
