@@ -167,8 +167,9 @@ class PostgresTable(_Named):
         table: schema and table, such as `public.totals`; or both as a tuple, where one has dots.
         conn_id: the Airflow connection of type `postgres`.
         staging: URL of a folder for the rows until then, such as `s3://lake/staging`, which stages write and the tasks
-            of the group read and empty.
-        staging_conn_id: the Airflow connection to that folder on S3. None: pyarrow finds credentials by itself.
+            of the group read and empty. None: a folder in the group's storage, if that is on S3 or a local folder.
+        staging_conn_id: the Airflow connection to that folder on S3. None: with `staging` pyarrow finds credentials by
+            itself, without it the group's connection to its storage is used.
         create: as of an `IcebergTable`; without keys.
         read: refused: no version of the table stays for an epoch's retries.
         on_rewind: as of an `IcebergTable`; only rows that an append has added, and nobody has changed, are taken back.
@@ -181,7 +182,7 @@ class PostgresTable(_Named):
     extra: ClassVar[str] = "postgres"
     table: str | tuple[str, str]
     conn_id: str
-    staging: str
+    staging: str | None = None
     staging_conn_id: str | None = None
     create: bool = False
     read: bool = False
@@ -199,8 +200,10 @@ class PostgresTable(_Named):
             raise InvalidConfigError(
                 "a table of PostgreSQL is named by schema and table, such as public.totals", table=shorten(self.table)
             )
-        if not isinstance(self.staging, str) or not urlsplit(self.staging).scheme:
-            raise InvalidConfigError("staging is the URL of a folder, such as s3://lake/staging", staging=self.staging)
+        if self.staging is not None and (not isinstance(self.staging, str) or not urlsplit(self.staging).scheme):
+            raise InvalidConfigError(
+                "staging is the URL of a folder, such as s3://lake/staging", staging=shorten(self.staging)
+            )
         if self.parts[1] == MARKS:
             raise InvalidConfigError(
                 "the table cairn_commits holds the marks of commits: name another", table=self.title
@@ -215,6 +218,7 @@ class PostgresTable(_Named):
         """
         from .postgres import open_table
 
+        assert self.staging is not None, "the group has named a folder"
         parts = (self.parts[0], self.parts[1])
         return open_table(parts, self.staging.rstrip("/"), access(self.conn_id), create=self.create)
 

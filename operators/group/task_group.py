@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from inspect import Parameter, signature
@@ -23,7 +24,8 @@ from ...hooks.airflow_api_access import check_airflow_api
 from ...hooks.task_refs import TaskRef
 from ...sensors.checkpoint import CheckpointSensor
 from ...sensors.outcome import check_table_outlets
-from ...tables.declared import Declared, check_tables
+from ...storage.names import RESERVED, parse_storage_uri
+from ...tables.declared import Declared, PostgresTable, check_tables
 from ...tasks.connect_session import ConnectSession, check_session
 from ...tasks.job_settings import (
     SPARK_CONN_ID,
@@ -180,7 +182,10 @@ class CheckpointedTaskGroup(TaskGroup):
             )
         assert storage is not None  # checked above
         with naming(group=self.group_id):
-            sinks = _sinks_of(check_tables(tables), config or CheckpointConfig())
+            defaults = self._defaults()
+            if aws_conn_id is None:
+                aws_conn_id = defaults.get("aws_conn_id")
+            sinks = _sinks_of(check_tables(tables), config or CheckpointConfig(), storage, aws_conn_id)
             if sinks and config is not None and (config.unaligned or config.regional is not None):
                 raise InvalidConfigError(
                     "tables need each stage in each checkpoint: what a stage that is left out has staged could not be "
@@ -196,7 +201,6 @@ class CheckpointedTaskGroup(TaskGroup):
         none = checked_not_secret(not_secret, str(self.group_id))
         if session is not None:
             check_author_settings(f"{self.group_id} (session)", conf=session.conf, not_secret=none)
-        defaults = self._defaults()
         if conn_id is None:
             conn_id = defaults.get("conn_id") or SPARK_CONN_ID
             if session is not None and conn_id != SPARK_CONN_ID:
@@ -206,8 +210,6 @@ class CheckpointedTaskGroup(TaskGroup):
                     group=self.group_id,
                     conn_id=conn_id,
                 )
-        if aws_conn_id is None:
-            aws_conn_id = defaults.get("aws_conn_id")
         self.checkpoint_scope = CheckpointScope(
             str(self.group_id),
             storage,
@@ -399,12 +401,30 @@ class CheckpointedTaskGroup(TaskGroup):
                 )
 
 
-def _sinks_of(tables: Mapping[str, Declared], config: CheckpointConfig) -> tuple[TableSink, ...]:
+def _sinks_of(
+    tables: Mapping[str, Declared], config: CheckpointConfig, storage: str, aws_conn_id: str | None
+) -> tuple[TableSink, ...]:
     if not tables:
         return ()
     from ...hooks.table_access import sinks_of  # most DAG files have no tables
 
-    return sinks_of(tables, config.timeout)
+    return sinks_of({name: _staged(table, storage, aws_conn_id) for name, table in tables.items()}, config.timeout)
+
+
+def _staged(table: Declared, storage: str, aws_conn_id: str | None) -> Declared:
+    """Give a table of PostgreSQL without a folder for its rows one in the group's storage, beside all jobs."""
+    if not isinstance(table, PostgresTable) or table.staging is not None:
+        return table
+    where = None if is_rendered_later(storage) else parse_storage_uri(storage)
+    if where is None or where.scheme not in ("s3", "file"):
+        raise InvalidConfigError(
+            "rows of a table of PostgreSQL wait for the commit on S3 or in a local folder, and the group's storage is "
+            f"{'known only when a task runs' if where is None else 'neither'}. Give staging='s3://bucket/folder'",
+            table=table.title,
+            storage=storage,
+        )
+    staging = f"{where}/{RESERVED}/staging"
+    return replace(table, staging=staging, staging_conn_id=table.staging_conn_id or aws_conn_id)
 
 
 def _own_arguments(kind: type[BaseOperator], defaults: Mapping[str, Any]) -> dict[str, Any]:

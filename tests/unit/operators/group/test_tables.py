@@ -76,6 +76,41 @@ def test_a_sink_has_no_longer_than_its_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
+    ("storage", "options", "staging", "conn_id"),
+    [
+        ("s3://lake/cairn", {}, "s3://lake/cairn/_cairn/staging", "aws_lake"),
+        ("s3a://lake/cairn/", {"staging_conn_id": "own"}, "s3://lake/cairn/_cairn/staging", "own"),
+        ("file:///x", {"staging": "s3://lake/staging"}, "s3://lake/staging", None),
+    ],
+)
+def test_rows_for_postgresql_wait_in_the_storage(
+    storage: str, options: dict[str, Any], staging: str, conn_id: str | None
+) -> None:
+    tables = {"totals": PostgresTable("public.totals", "dwh", **options)}
+    with (
+        DAG("flights", schedule=None, default_args={"aws_conn_id": "aws_lake"}) as dag,
+        CheckpointedTaskGroup("e", reads_window=False, storage=storage, tables=tables),
+    ):
+        SparkEpochOperator(task_id="a", application="a.py")
+    trigger: Any = dag.get_task("e.trigger_checkpoint")
+    [hook] = trigger.master_hooks
+    assert (hook.table.staging, hook.table.staging_conn_id) == (staging, conn_id)
+
+
+@pytest.mark.parametrize(
+    ("storage", "text"),
+    [
+        ("gs://lake/cairn", r"the group's storage is neither. Give staging='s3://bucket/folder'.*public\.totals"),
+        ("{{ var.value.storage }}", "is known only when a task runs. Give staging="),
+    ],
+)
+def test_rows_for_postgresql_have_no_place_elsewhere(storage: str, text: str) -> None:
+    tables = {"totals": PostgresTable("public.totals", "dwh")}
+    with DAG("flights", schedule=None), pytest.raises(InvalidConfigError, match=text):
+        CheckpointedTaskGroup("e", reads_window=False, storage=storage, tables=tables)
+
+
+@pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"tables": ["x"]}, "tables must be a dict"),
