@@ -13,6 +13,7 @@ up.
   manifest was merged; Delta's log has a checkpoint 50 commits ago.
 - `postgres_ratio`: the seconds of the commit of staged Parquet, to those of a hand-written one, which reads the same
   files from S3 by pyarrow and copies them by psycopg. `postgres_text_ratio`: to a `COPY` of text that lies in memory.
+  `postgres_insert_ratio`: to ten times the `INSERT`s of a tenth of the rows, by `executemany`, from memory.
 - `iceberg_ratio_spread`, … : the smallest and the largest of the rounds; the figure itself is their median.
 - `seconds`, `cpu`: medians by way. `iceberg_spark`, `delta_spark`: the format's writer; `…_long`: with the longer
   history.
@@ -51,6 +52,7 @@ RATIOS = {
     "delta_growth": ("delta_long", "delta"),
     "postgres_ratio": ("postgres", "postgres_copy"),
     "postgres_text_ratio": ("postgres", "postgres_text"),
+    "postgres_insert_ratio": ("postgres", "postgres_inserts"),
 }
 """By figure, the ways whose seconds it compares."""
 

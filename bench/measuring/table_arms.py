@@ -251,7 +251,7 @@ class Postgres:
     def __init__(self, spark: SparkSession, at: Services) -> None:
         self._spark, self._at = spark, at
         with psycopg.connect(**at.dsn) as connection:
-            for name in ("cairn", "by_hand", "text"):
+            for name in ("cairn", "by_hand", "text", "inserted"):
                 query = sql.SQL("CREATE TABLE {} (id bigint, value double precision, text text)")
                 connection.execute(query.format(sql.Identifier(name)))
         table = PostgresTable("public.cairn", "dwh", f"s3://{BUCKET}/staging")
@@ -272,10 +272,17 @@ class Postgres:
         for path, name in zip(staged, copied, strict=True):
             s3.copy_file(path, name)
         texts = list(self._texts(s3, copied))
+        rows = [(row["id"], row["value"], row["text"]) for row in df.limit(df.count() // 10).toLocalIterator()]
+
+        def inserts() -> Spent:
+            tenth = measured(self._spark, lambda: self._insert(rows))
+            return Spent(10 * tenth.seconds, 10 * tenth.cpu)
+
         return {
             "postgres": lambda: measured(self._spark, self._cairn.deliver),
             "postgres_copy": lambda: measured(self._spark, lambda: self._copy("by_hand", self._texts(s3, copied))),
             "postgres_text": lambda: measured(self._spark, lambda: self._copy("text", texts)),
+            "postgres_inserts": inserts,
         }
 
     @staticmethod
@@ -296,8 +303,12 @@ class Postgres:
                 for text in texts:
                     into.write(text)
 
+    def _insert(self, rows: Sequence[tuple[object, ...]]) -> None:
+        with psycopg.connect(**self._at.dsn) as connection, connection.cursor() as cursor:
+            cursor.executemany("INSERT INTO inserted VALUES (%s, %s, %s)", rows)
+
     def rows(self) -> dict[str, int]:
-        """Count the rows of each table."""
+        """Count the rows of each table that got all of them."""
         found = {}
         with psycopg.connect(**self._at.dsn) as connection:
             for name in ("cairn", "by_hand", "text"):

@@ -22,7 +22,10 @@ def test_ratios_are_within_the_rounds() -> None:
 
     ways = {name: appends(1.0, 8.0) for pair in tables.RATIOS.values() for name in pair if "postgres" not in name}
     ways["iceberg_spark"] = [Append(2.0, 1.0, 5), Append(2.0, 1.0, 5)]
-    copies = {name: [Spent(3.0, 1.0), Spent(3.0, 1.0)] for name in ("postgres", "postgres_copy", "postgres_text")}
+    copies = {
+        name: [Spent(3.0, 1.0), Spent(3.0, 1.0)]
+        for name in ("postgres", "postgres_copy", "postgres_text", "postgres_inserts")
+    }
     found = tables.figures(ways, copies)
     assert (found["iceberg_ratio"], found["iceberg_ratio_spread"]) == (2.25, [0.5, 4.0])
     assert found["postgres_ratio"] == found["delta_growth"] == 1.0
