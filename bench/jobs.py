@@ -42,15 +42,15 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, TriggerCheckpointOperator
+from airflow_cairn.operators import CheckpointedTaskGroup, TriggerCheckpointOperator
 from airflow_cairn.sensors import CheckpointSensor
-from airflow_cairn.spark import Epoch
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.probe import ensure_probed
 from scripts.harness.s3_server import S3Server
 from tests.support.airflow_stage import Ti, context
+from tests.support.groups import CountingStage
 
 from .coordinator import peak_mb
 from .measuring.results import machine, tell
@@ -59,16 +59,6 @@ from .sensors import count_requests
 STORAGE = "s3://bench/root"
 WHERE: dict[str, Any] = {"storage": STORAGE, "job": "{{ ti.dag_id }}"}
 LAG_S = 0.1
-
-
-class Stage(SparkEpochOperator):
-    """A stage whose driver counts the job's epochs, in this process."""
-
-    def _submit(self, context: Any, drivers: Any, settings: Any, answer: Any, run: Any) -> None:  # noqa: ARG002
-        store = settings.hook().open_store()
-        handover, _ = Coordinator(store, settings.job).files.read(Handover, answer.handover_key)
-        with Epoch(None, store, handover) as epoch:  # type: ignore[arg-type]  # no DataFrames, no session
-            epoch.put("epochs", epoch.get("epochs", 0) + 1)
 
 
 def pipeline(stages: int, *, beside: bool) -> DAG:
@@ -80,10 +70,10 @@ def pipeline(stages: int, *, beside: bool) -> DAG:
             before: Any = TriggerCheckpointOperator(task_id="trigger", stages=specs, reads_window=False, **WHERE)
             before >> CheckpointSensor(task_id="wait", **WHERE)
             for uid in uids:
-                before = before >> Stage(task_id=uid, application=__file__, **WHERE)
+                before = before >> CountingStage(task_id=uid, application=__file__, **WHERE)
         else:
             with CheckpointedTaskGroup("epoch", reads_window=False, **WHERE):
-                made = [Stage(task_id=uid, application=__file__) for uid in uids]
+                made = [CountingStage(task_id=uid, application=__file__) for uid in uids]
                 for one, other in itertools.pairwise(made):
                     one >> other
     return dag

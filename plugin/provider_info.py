@@ -6,6 +6,8 @@ from typing import Any
 
 PACKAGE = "airflow-cairn"
 
+_TEXT = {"type": ["string", "null"]}
+"""Schema of a form's field that may be empty."""
 _CONNECTION = {
     "connection-type": "cairn",
     "hook-class-name": "airflow_cairn.hooks.storage.CairnConnectionHook",
@@ -18,13 +20,13 @@ _CONNECTION = {
         "storage": {
             "label": "Storage",
             "description": "URI of the storage that the Test button probes. A DAG names its own.",
-            "schema": {"type": ["string", "null"]},
+            "schema": _TEXT,
         },
-        "region_name": {"label": "Region", "schema": {"type": ["string", "null"]}},
+        "region_name": {"label": "Region", "schema": _TEXT},
         "endpoint_url": {
             "label": "Endpoint",
             "description": "URL of an S3 server other than AWS.",
-            "schema": {"type": ["string", "null"]},
+            "schema": _TEXT,
         },
         "aws_session_token": {
             "label": "Session token",
@@ -34,22 +36,22 @@ _CONNECTION = {
         "request_payer": {
             "label": "Request payer",
             "description": "requester, if this account pays for its requests to the bucket.",
-            "schema": {"type": ["string", "null"]},
+            "schema": _TEXT,
         },
         "server_side_encryption": {
             "label": "Server-side encryption",
             "description": "AES256, aws:kms or aws:kms:dsse, where the bucket's policy asks for it.",
-            "schema": {"type": ["string", "null"]},
+            "schema": _TEXT,
         },
         "sse_kms_key_id": {
             "label": "KMS key",
             "description": "Of aws:kms and aws:kms:dsse.",
-            "schema": {"type": ["string", "null"]},
+            "schema": _TEXT,
         },
         "expected_bucket_owner": {
             "label": "Expected bucket owner",
             "description": "Account of 12 digits; a bucket of another account is refused.",
-            "schema": {"type": ["string", "null"]},
+            "schema": _TEXT,
         },
     },
 }
@@ -67,14 +69,14 @@ _ICEBERG = {
         "catalog": {
             "label": "Catalog",
             "description": "The first part of the tables' names, such as lake. The Test button asks this catalog.",
-            "schema": {"type": ["string", "null"]},
+            "schema": _TEXT,
         },
         "type": {
             "label": "Type",
             "description": "rest, sql, glue, hive, …; by default as the URI begins. Extra takes more properties.",
-            "schema": {"type": ["string", "null"]},
+            "schema": _TEXT,
         },
-        "warehouse": {"label": "Warehouse", "schema": {"type": ["string", "null"]}},
+        "warehouse": {"label": "Warehouse", "schema": _TEXT},
     },
 }
 """`hooks/table_access.py` takes the form's fields for the catalog's properties."""

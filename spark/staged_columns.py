@@ -124,8 +124,8 @@ def checked(name: str, table: TableDescription, df: DataFrame, key: Sequence[str
     check_key(table, [wanted[each] for each in key])
     # Spark gives no number to the elements of a list, and readers find all columns of a file by numbers, or none.
     flat = all(isinstance(each["type"], str) for each in table.columns["fields"])
-    rows = (_taken(table, each, key) for each in wanted.fields)
-    return df.select(*(_numbered(*each) if flat else each[0] for each in zip(rows, wanted.fields, strict=True)))
+    taken = [(_taken(table, each, key), each) for each in wanted.fields]
+    return df.select(*(_numbered(value, each) if flat else value for value, each in taken))
 
 
 def _numbered(value: Column, column: StructField) -> Column:

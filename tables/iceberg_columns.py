@@ -162,7 +162,7 @@ def renamed(metadata: Any) -> str | None:
 
 
 def named_otherwise(schema: Any) -> str | None:
-    """Name a column that the format's own writers name otherwise in their files: theirs are names for Avro."""
+    """Name a column that the format's own writers name otherwise in their files, by names that Avro allows."""
     from pyiceberg.schema import sanitize_column_names
 
     written = sanitize_column_names(schema)

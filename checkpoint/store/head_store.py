@@ -109,7 +109,7 @@ class HeadStore:
     def ensure(self) -> None:
         """Create the head of a job that has none; it is the first object of a job."""
         if self.revision:
-            return  # and none is ever deleted
+            return  # this process has seen it, and the head of a job is never deleted
         self.update(lambda head, now_ms: Decision(None, head if head.revision == 0 else None))
 
     def held(self, token: str) -> PendingDocument | None:

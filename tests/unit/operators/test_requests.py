@@ -7,26 +7,14 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.xcom import XCom
 
-from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.views.stats import StoreCost, stats
 from airflow_cairn.hooks.storage import CheckpointStorageHook
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
-from airflow_cairn.spark import Epoch
+from airflow_cairn.operators import CheckpointedTaskGroup
 from airflow_cairn.storage import open_store
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.groups import CountingStage
 from tests.support.narrowing import expect
 from tests.support.wrapped_stores import RecordingStore
-
-
-class Stage(SparkEpochOperator):
-    """A stage whose driver counts the job's epochs, in this process."""
-
-    def _submit(self, context: Any, drivers: Any, settings: Any, answer: Any, run: Any) -> None:
-        store = settings.hook().open_store()
-        handover, _ = Coordinator(store, settings.job).files.read(Handover, answer.handover_key)
-        with Epoch(None, store, handover) as epoch:  # type: ignore[arg-type]  # no DataFrames, no session
-            epoch.put("epochs", epoch.get("epochs", 0) + 1)
 
 
 @pytest.mark.parametrize("stages", [2, 4])
@@ -38,7 +26,9 @@ def test_an_epoch_asks_as_often_as_cairn_stats_says(job: Job, monkeypatch: pytes
         DAG("flights", schedule=None) as dag,
         CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage, deferrable=False),
     ):
-        for one, other in pairwise([Stage(task_id=f"s{number}", application=__file__) for number in range(stages)]):
+        for one, other in pairwise(
+            [CountingStage(task_id=f"s{number}", application=__file__) for number in range(stages)]
+        ):
             one >> other
     for run in range(4):  # until as many checkpoints are retained as ever will be
         store.requests.clear()
