@@ -40,6 +40,8 @@ _KEPT = 100
 """Snapshots of a branch that an expiry keeps: its first ones show that it is still the branch that was made here."""
 _PROPERTY = "spark.sql.iceberg.snapshot-property."
 """Begins Spark's conf of what the summary of each snapshot says."""
+_WAP_BRANCH = "spark.wap.branch"
+_WAP_ENABLED = "write.wap.enabled"
 
 
 @dataclass(slots=True)
@@ -76,7 +78,7 @@ class Branches:
     """By table."""
 
     @contextmanager
-    def block(self, name: str) -> Iterator[str]:
+    def block(self, name: str, *, wap: bool) -> Iterator[str]:
         """Make a branch for the time of a block; see `Epoch.branch`.
 
         Raises:
@@ -98,11 +100,16 @@ class Branches:
                 )
             self._made[name] = None
         self._check_session(table)
+        if wap:
+            self._check_wap(table)
         self.before_snapshot.run()
         made = self._made[name] = self._make(name, table)
         self._check_alone(name, table, self._refs(made.sql))  # another stage may have looked before this one made it
         owner = f"{owner_of(self.files, self.handover)}.{name}"
-        with self._noted({"cairn.job": owner, "cairn.checkpoint": str(self.handover.checkpoint)}):
+        conf = {f"{_PROPERTY}cairn.job": owner, f"{_PROPERTY}cairn.checkpoint": str(self.handover.checkpoint)}
+        if wap:
+            conf[_WAP_BRANCH] = made.name
+        with self._session_conf(conf):
             yield _sql((*table.parts, f"branch_{made.name}"))
         made.whole = True
 
@@ -138,6 +145,22 @@ class Branches:
                 f"this Spark has no catalog {catalog!r}. Give the stage conf={{'spark.sql.catalog.{catalog}': "
                 "'org.apache.iceberg.spark.SparkCatalog', …}} with the properties of the connection's catalog, or name "
                 "the table in the group by the catalog that Spark has",
+                table=table.name,
+            )
+
+    def _check_wap(self, table: TableDescription) -> None:
+        if set_before := self.spark.conf.get(_WAP_BRANCH, ""):
+            raise InvalidStateError(
+                f"the session has {_WAP_BRANCH}={set_before!r} already: end a block with wap=True before the next, and "
+                "leave it out of the stage's conf",
+                table=table.name,
+            )
+        sql = _sql(table.parts)
+        found = {str(each["key"]): str(each["value"]) for each in self.spark.sql(f"SHOW TBLPROPERTIES {sql}").collect()}
+        if found.get(_WAP_ENABLED, "").lower() != "true":
+            raise InvalidStateError(
+                f"wap=True needs {_WAP_ENABLED} on {table.name}; without it Iceberg passes over {_WAP_BRANCH}, and "
+                f"writes to main. Run: ALTER TABLE {sql} SET TBLPROPERTIES ('{_WAP_ENABLED}'='true')",
                 table=table.name,
             )
 
@@ -245,21 +268,21 @@ class Branches:
         return {str(each["name"]): str(each["snapshot_id"]) for each in found}
 
     @contextmanager
-    def _noted(self, properties: dict[str, str]) -> Iterator[None]:
-        """Have Spark write properties into each snapshot's summary; all threads of this driver are of one epoch."""
+    def _session_conf(self, values: dict[str, str]) -> Iterator[None]:
+        """Set conf of the session for a block: all threads of this driver are of one epoch."""
         conf = self.spark.conf
         # Of a block around this one; the innermost names its table.
-        before = {each: conf.get(f"{_PROPERTY}{each}", "") or "" for each in properties}
-        for each, value in properties.items():
-            conf.set(f"{_PROPERTY}{each}", value)
+        before = {each: conf.get(each, "") or "" for each in values}
+        for each, value in values.items():
+            conf.set(each, value)
         try:
             yield
         finally:
             for each, value in before.items():
                 if value:
-                    conf.set(f"{_PROPERTY}{each}", value)
+                    conf.set(each, value)
                 else:
-                    conf.unset(f"{_PROPERTY}{each}")
+                    conf.unset(each)
 
 
 def _sql(parts: Sequence[str]) -> str:

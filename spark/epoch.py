@@ -301,18 +301,22 @@ class Epoch(EpochState):
             )
         return self._tables.table(name)
 
-    def branch(self, name: str) -> AbstractContextManager[str]:
+    def branch(self, name: str, *, wap: bool = False) -> AbstractContextManager[str]:
         """Return a block in which any SQL changes a branch of one of the group's `tables`; the block's value names it.
 
         The branch begins with the table's newest rows. It becomes `main` when the checkpoint completes (semantics C4).
 
         Args:
             name: the name by which the group knows the table, an `IcebergTable` with `branch=True`.
+            wap: whether the block sets `spark.wap.branch`, so that a program which says the table's own name, such as
+                dbt, reads and writes the branch. Any other table with `write.wap.enabled` would be written to a branch
+                too, which nobody publishes: write none in the block.
 
         Raises:
             InvalidKeyError: the name does not match the grammar (semantics W1).
-            InvalidStateError: the group has no such table, a block of it was entered before in this epoch, or Spark
-                lacks Iceberg's extensions, the table's catalog or the right to make a branch.
+            InvalidStateError: the group has no such table, a block of it was entered before in this epoch, Spark
+                lacks Iceberg's extensions, the table's catalog or the right to make a branch, or `wap` is given for a
+                table without `write.wap.enabled`.
         """
         from .branches import Branches  # most drivers start without
 
@@ -327,7 +331,7 @@ class Epoch(EpochState):
                 self._committables,
                 self.spark,
             )
-        return self._branches.block(name)
+        return self._branches.block(name, wap=wap)
 
     def write(self, df: DataFrame, name: str = "main") -> None:
         """Write an exchange: data that downstream stages read in this epoch; dropped once it has completed.

@@ -60,6 +60,7 @@ ICEBERG = "1.12.0"
 """The version of Iceberg's runtime, as of bench/measuring/table_formats.py."""
 ICEBERGS = (IcebergCell("4.1.4", "3.11"),)
 """In 2026 Iceberg had no runtime for the Spark that this project locks."""
+DBT = ("dbt-core==1.11.16", "dbt-spark==1.11.0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A Spark with Iceberg's runtime: MERGE and DELETE on a branch, which the checkpoint makes `main`.
+"""A Spark with Iceberg's runtime: MERGE, DELETE and a dbt model on a branch, which the checkpoint makes `main`.
 
 The catalog is a database of a real PostgreSQL, used by Iceberg's JDBC catalog in Spark and by pyiceberg's in the sink.
 """
@@ -22,12 +22,12 @@ from bench.measuring.table_formats import EXCLUDES, PACKAGES
 from scripts.harness.postgres_server import USER, PostgresServer
 from scripts.maven_jars import JarSet
 from scripts.postgres_jar import postgres_jar
-from tests.matrix.cells import ICEBERG, IcebergCell
+from tests.matrix.cells import DBT, ICEBERG, IcebergCell
 from tests.matrix.environments import programs_of
 from tests.matrix.submitter import Submitter, said
 from tests.real.spark.pipeline import Pipeline
 
-APPLICATION = Path(__file__).parent / "applications" / "branches.py"
+APPLICATIONS = Path(__file__).parent / "applications"
 _CATALOG = "spark.sql.catalog.lake"
 
 
@@ -58,6 +58,7 @@ class Lake:
             f"{_CATALOG}.type": "jdbc",
             f"{_CATALOG}.uri": server.jdbc_url,
             f"{_CATALOG}.warehouse": self.properties["warehouse"],
+            "spark.sql.defaultCatalog": "lake",  # dbt's names have no catalog
         }
 
     def trigger(self, run_id: str) -> None:
@@ -67,10 +68,11 @@ class Lake:
     def run(self, run_id: str, number: int, what: str = "nothing", **conf: str) -> Any:
         """Do what the operator does: each call is a new try."""
         handed = self.pipeline.conf(self.pipeline.begin(run_id))
-        return self.submitter.submit(APPLICATION, {**self.conf, **handed, **conf}, str(number), what)
+        application = APPLICATIONS / ("merge_by_dbt.py" if what == "dbt" else "branches.py")
+        return self.submitter.submit(application, {**self.conf, **handed, **conf}, str(number), what)
 
-    def advance(self, run_id: str, number: int) -> None:
-        done = self.run(run_id, number)
+    def advance(self, run_id: str, number: int, what: str = "nothing") -> None:
+        done = self.run(run_id, number, what)
         assert done.returncode == 0, said(done)
         before = self.rows()
         self.pipeline.complete(run_id)
@@ -93,9 +95,9 @@ class Lake:
 def check(cell: IcebergCell, folder: Path) -> None:
     """Make a cell's environment and run epochs in it: dead, failed, overtaken, and whole."""
     assert any(each.endswith(f":{ICEBERG}") for each in PACKAGES), "what the page says"
-    programs = programs_of(cell.name, cell.python, (f"pyspark=={cell.pyspark}",))
+    programs = programs_of(cell.name, cell.python, (f"pyspark=={cell.pyspark}", *DBT))
     with PostgresServer(for_java=True) as server:
-        lake = Lake(Submitter(programs, folder), server, folder)
+        lake = Lake(Submitter(programs, folder, bare=False), server, folder)
         lake.trigger("a")
         for what, why in (("kill", ""), ("fail", "the author's")):
             done = lake.run("a", 1, what)
@@ -128,6 +130,12 @@ def check(cell: IcebergCell, folder: Path) -> None:
         lake.catalog.load_table("sales.orders").manage_snapshots().set_current_snapshot(base).commit()
         lake.deliver()
         expected = {3: "seen again", 4: "epoch 3", 102: "others"}
+        assert (lake.rows(), lake.branches()) == (expected, set())
+        with lake.catalog.load_table("sales.orders").transaction() as change:
+            change.set_properties({"write.wap.enabled": "true"})
+        lake.trigger("dbt")
+        lake.advance("dbt", 4, "dbt")
+        expected = {3: "seen again", 4: "dbt 4", 5: "dbt 4", 102: "others"}
         assert (lake.rows(), lake.branches()) == (expected, set())
         lake.trigger("d")
         for why in ("its next try begins with what is there now", "did so before in this epoch"):

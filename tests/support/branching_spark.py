@@ -51,6 +51,8 @@ class BranchingSpark:
         if text.startswith("DESCRIBE"):
             location = {"col_name": "Location", "data_type": table.location().replace("file:///", "file:/")}
             return _Rows([{"col_name": "Location", "data_type": "string"}, location])  # columns come first
+        if text.startswith("SHOW"):
+            return _Rows([{"key": key, "value": value} for key, value in table.properties.items()])
         kept = r"(?: WITH SNAPSHOT RETENTION (\d+) SNAPSHOTS)?"
         if made := re.fullmatch(rf"CREATE BRANCH (\w+) AS OF VERSION (\d+){kept}", said):
             self.before("create")
@@ -89,6 +91,7 @@ class BranchingSpark:
         self.after("write")
 
     def _parse(self, text: str) -> tuple[str, str]:
-        found = re.fullmatch(r"(?:REFRESH|DESCRIBE|ALTER) TABLE (?:EXTENDED )?`lake`\.(\S+) ?(.*)", text)
+        verbs = r"(?:(?:REFRESH|ALTER) TABLE|DESCRIBE TABLE EXTENDED|SHOW TBLPROPERTIES)"
+        found = re.fullmatch(rf"{verbs} `lake`\.(\S+) ?(.*)", text)
         assert found, text
         return found[1].replace("`", ""), found[2]

@@ -292,6 +292,42 @@ def test_a_table_has_one_block_and_no_other_way(place: Branched) -> None:
     assert place.branches() == set()
 
 
+def enable_wap(place: Branched) -> None:
+    with place.table.transaction() as change:
+        change.set_properties({"write.wap.enabled": "true"})
+
+
+@pytest.mark.parametrize(
+    ("before", "act", "why"),
+    [
+        ("", str, r"wap=True needs write\.wap\.enabled on lake\.sales\.orders"),
+        ("mine", enable_wap, r"the session has spark\.wap\.branch='mine' already"),
+    ],
+)
+def test_where_a_program_cannot_say_the_name_of_the_table(
+    place: Branched, before: str, act: Callable[[Branched], Any], why: str
+) -> None:
+    place.begin("a")
+    act(place)
+    spark = BranchingSpark(place.catalog)
+    spark.conf["spark.wap.branch"] = before
+    handover = place.pipeline.begin("a").handover
+    with pytest.raises(InvalidStateError, match=why), Epoch(spark, place.pipeline.store, handover) as epoch:  # type: ignore[arg-type]
+        epoch.branch("orders", wap=True).__enter__()
+    assert place.branches() == set()
+
+
+def test_a_program_that_says_the_name_of_the_table(place: Branched) -> None:
+    """With wap=True the session's conf names the branch, in the block alone (Iceberg's WAP)."""
+    place.begin("a")
+    enable_wap(place)
+    spark = BranchingSpark(place.catalog)
+    with Epoch(spark, place.pipeline.store, place.pipeline.begin("a").handover) as epoch:  # type: ignore[arg-type]
+        with epoch.branch("orders", wap=True) as name:
+            assert name.endswith(f".`branch_{spark.conf['spark.wap.branch']}`")
+        assert "spark.wap.branch" not in spark.conf
+
+
 @pytest.mark.parametrize("option", ["read", "create"])
 def test_what_is_refused_where_the_dag_is_parsed(option: str) -> None:
     with pytest.raises(InvalidConfigError, match="exists, and the stage's own Spark reads it: leave read and create"):
