@@ -20,6 +20,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from requests import ConnectionError as LostError
 from requests.adapters import HTTPAdapter
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from airflow_cairn.checkpoint.documents import staged_tables
 from airflow_cairn.checkpoint.documents.staged_tables import Mode
@@ -51,10 +52,10 @@ class Killed(BaseException):
 class InPostgres(Iceberg):
     """A table in a catalog in PostgreSQL."""
 
-    def __init__(self, folder: Path, server: PostgresServer) -> None:
+    def __init__(self, folder: Path, server: PostgresServer, database: str = "") -> None:
         where = psycopg.conninfo.conninfo_to_dict(server.dsn)
-        uri = f"postgresql+psycopg://{USER}@/postgres?host={where['host']}&port={where['port']}"
-        self.properties = {"uri": uri, "warehouse": f"file://{folder}/lake"}
+        address = database or f"{USER}@/postgres?host={where['host']}&port={where['port']}"
+        self.properties = {"uri": f"postgresql+psycopg://{address}", "warehouse": f"file://{folder}/lake"}
         self.catalog = SqlCatalog("lake", **self.properties)
         self.catalog.create_namespace("sales")
         super(Iceberg, self).__init__(folder, f"file://{folder}/lake", partitioned=True)
@@ -369,6 +370,38 @@ def test_two_tables_advance_by_one_request(
         rewind()
         two.tell(told)
         assert two.rows() == [sorted([1, 5, 106, *foreign]), [1, 5, 106]]
+
+
+def test_a_database_that_is_away_and_one_that_refuses(postgres: PostgresServer, tmp_path: Path) -> None:
+    """The notice stays, with what the database says; a trigger that it refuses leaves nothing."""
+    place = InPostgres(tmp_path, postgres, postgres.create_database("away"))
+    told = notice(place.stage(place.trigger(3), "good", 1, 2))
+    staged = place.staged()
+    place.catalog.close()  # the test's own connection ends before the outage
+
+    def run(query: str, database: str = "postgres") -> None:
+        with psycopg.connect(postgres.dsn, autocommit=True, dbname=database) as connection:
+            connection.execute(query)
+
+    run("ALTER DATABASE away ALLOW_CONNECTIONS false")
+    run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'away'")
+    for act in (partial(tell, place, told), partial(place.new_sink().trigger, 4, 0)):
+        with pytest.raises(OperationalError, match='database "away" is not currently accepting connections'):
+            act()
+    run("ALTER DATABASE away ALLOW_CONNECTIONS true")
+    run('CREATE ROLE "a reader" LOGIN')
+    run('GRANT SELECT ON ALL TABLES IN SCHEMA public TO "a reader"', "away")
+    owner = place.properties["uri"]
+    place.properties["uri"] = owner.replace(f"{USER}@", "a reader@")
+    with pytest.raises(ProgrammingError, match="permission denied for table iceberg_tables"):
+        tell(place, told)
+    assert place.staged() == staged, "nothing is lost"
+    run('GRANT UPDATE ON iceberg_tables TO "a reader"', "away")
+    for _ in range(2):
+        tell(place, told)
+    assert place.rows() == [1, 2]
+    run('DROP OWNED BY "a reader"', "away")
+    run('DROP ROLE "a reader"')
 
 
 Press = Callable[..., tuple[bool, str]]
