@@ -29,10 +29,13 @@ The figures are medians of the pairs' ratios; each `…_spread` is the smallest 
 - `queries_…`, `plain_queries_…`: the number of queries in an epoch.
 - `pairs`, `load`, `cores`.
 
-With `--airflow N` it also runs N + 1 epochs of each transport as DAG runs of a real Airflow (LocalExecutor), one after
-the other, `routes` and `airports` in parallel, and prints medians of all but the first:
+With `--airflow N` it also runs N + 1 epochs of each transport as DAG runs of a real Airflow (LocalExecutor), in turns
+with DAG runs of four plain tasks: a `BashOperator` that runs a client of the server, or a `SparkSubmitOperator`. There
+`routes` and `airports` run in parallel. `--settings` says how Airflow is set: `quick`, as docs/operations.md says of
+`defaults` or `recommended`, on PostgreSQL. Medians of all but the first pair:
 
-- `airflow_epoch_s_warm`, `airflow_epoch_s_submit`: the seconds of a DAG run.
+- `airflow_ratio_warm`, `airflow_ratio_submit`: the seconds of a DAG run with Cairn to those of one without.
+- `airflow_epoch_s_warm`, `airflow_epoch_s_submit`: the seconds of a DAG run; `airflow_epoch_s_plain_…` without Cairn.
 - `airflow_share_airflow_…`: the part in which no stage's task ran. `airflow_share_spark_…`: in which Spark ran a query
   or a job. `airflow_share_stages_…`: the rest, in which a stage's task ran and Spark did nothing: the start of the
   task's process and of the program, the parse of the DAG file, the coordinator and the driver.
@@ -197,8 +200,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--pairs", type=int, default=5, help="of epochs by each transport (default: 5)")
     parser.add_argument(
-        "--airflow", type=int, default=0, metavar="N", help="epochs in a real Airflow too (default: none)"
+        "--airflow", type=int, default=0, metavar="N", help="pairs of epochs in a real Airflow too (default: none)"
     )
+    parser.add_argument("--settings", choices=epoch_in_airflow.SETTINGS, default="quick", help="of that Airflow")
     parser.add_argument("--before", type=int, default=1, help="pairs before them, which do not count (default: 1)")
     parser.add_argument("--transport", choices=(*TRANSPORTS, KUBERNETES), help="by one alone")
     parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
@@ -210,9 +214,15 @@ def main() -> None:
             flights = folder / "flights.parquet"
             write_flights(flights, max(options.pairs + options.before, options.airflow + 1))
         transports = [options.transport] if options.transport else TRANSPORTS
-        result = measure(folder, flights.absolute(), options.pairs, transports, options.before)
+        result: dict[str, object] = {**machine()}
+        if options.pairs:
+            result = measure(folder, flights.absolute(), options.pairs, transports, options.before)
         if options.airflow:
-            result |= epoch_in_airflow.measure(folder, flights.absolute(), options.airflow + 1)
+            if KUBERNETES in transports:
+                parser.error("--airflow runs by warm and submit alone")
+            result |= epoch_in_airflow.measure(
+                folder, flights.absolute(), options.airflow, transports, options.settings
+            )
     tell(result, as_json=options.json)
 
 

@@ -6,11 +6,12 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from scripts.harness.airflow_home import USERNAME, AirflowHome
 
 
-def airflow_for(folder: Path, dag_file: Path, facts: Mapping[str, object], cores: int) -> AirflowHome:
+def airflow_for(folder: Path, dag_file: Path, facts: Mapping[str, object], cores: int, **options: Any) -> AirflowHome:
     """Prepare an Airflow; `with` starts it, and its DAG file is parsed some time afterwards.
 
     Args:
@@ -18,12 +19,13 @@ def airflow_for(folder: Path, dag_file: Path, facts: Mapping[str, object], cores
         dag_file: copied into the DAGs' folder.
         facts: read by the DAG file, as JSON, from the variable `CAIRN_BENCH`.
         cores: number of cores of the Spark master.
+        options: of the `AirflowHome`.
     """
     env = {
         "CAIRN_BENCH": json.dumps(facts),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": f"local[{cores}]"}),
     }
-    home = AirflowHome(folder / "airflow", env=env)
+    home = AirflowHome(folder / "airflow", env=env, **options)
     to_api = {"conn_type": "http", "host": home.url, "login": USERNAME, "password": home.password}
     home.add_env("AIRFLOW_CONN_CAIRN_AIRFLOW_API", json.dumps(to_api))
     shutil.copy(dag_file, home.dags_folder)

@@ -153,14 +153,14 @@ class AirflowApi:
         run_id: str,
         *,
         logical_date: datetime | None = None,
+        until: datetime | None = None,
         conf: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make a DAG run; with the pause lifted it starts."""
-        body = {
-            "dag_run_id": run_id,
-            "logical_date": logical_date.isoformat() if logical_date else None,
-            "conf": dict(conf or {}),
-        }
+        """Make a DAG run; with the pause lifted it starts. `until` ends an interval that begins at the logical date."""
+        begin = logical_date.isoformat() if logical_date else None
+        body = {"dag_run_id": run_id, "logical_date": begin, "conf": dict(conf or {})}
+        if until:
+            body |= {"data_interval_start": begin, "data_interval_end": until.isoformat()}
         self.request("POST", f"/dags/{_quoted(dag_id)}/dagRuns", json=body)
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:

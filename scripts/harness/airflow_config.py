@@ -71,23 +71,19 @@ class AirflowPorts:
     scheduler_health: int = field(default_factory=free_port)
 
 
-def settings_for(home: Path, url: str, ports: AirflowPorts, *, heartbeat_timeout: float, parallelism: int) -> Settings:
-    """Give the settings of one home.
+def settings_for(home: Path, url: str, ports: AirflowPorts) -> Settings:
+    """Give the settings without which a home has no place and no ports of its own; the rest are Airflow's defaults.
 
     Args:
         home: AIRFLOW_HOME.
         url: where the API server is found.
         ports: where to listen.
-        heartbeat_timeout: seconds without a task's heartbeat after which the scheduler takes it for dead.
-        parallelism: tasks that may run at once.
     """
     return {
         ("core", "dags_folder"): str(home / "dags"),
         ("core", "plugins_folder"): str(home / "plugins"),
         ("core", "load_examples"): "False",
         ("core", "executor"): "LocalExecutor",
-        ("core", "parallelism"): str(parallelism),
-        ("core", "min_serialized_dag_update_interval"): "1",
         ("core", "execution_api_server_url"): f"{url}/execution/",
         ("core", "simple_auth_manager_passwords_file"): str(home / "passwords.json"),
         # A container's name may not resolve, and the log server is asked for by it.
@@ -104,6 +100,19 @@ def settings_for(home: Path, url: str, ports: AirflowPorts, *, heartbeat_timeout
         ("logging", "trigger_log_server_port"): str(ports.triggerer_logs),
         ("scheduler", "scheduler_health_check_server_host"): LOOPBACK,
         ("scheduler", "scheduler_health_check_server_port"): str(ports.scheduler_health),
+    }
+
+
+def quick_settings(*, heartbeat_timeout: float, parallelism: int) -> Settings:
+    """Give the settings by which an Airflow looks more often than by its defaults, and waits longer for a busy machine.
+
+    Args:
+        heartbeat_timeout: seconds without a task's heartbeat after which the scheduler takes it for dead.
+        parallelism: tasks that may run at once.
+    """
+    return {
+        ("core", "parallelism"): str(parallelism),
+        ("core", "min_serialized_dag_update_interval"): "1",
         ("scheduler", "scheduler_heartbeat_sec"): "2",
         ("scheduler", "job_heartbeat_sec"): "2",
         ("scheduler", "scheduler_idle_sleep_time"): "0.5",

@@ -17,7 +17,7 @@ import httpx
 from ..setup.java import ensure_java
 from ..setup.venv import VENV
 from .airflow_api import AirflowApi
-from .airflow_config import LOCAL_SETTINGS, AirflowPorts, Settings, settings_for, write_config
+from .airflow_config import LOCAL_SETTINGS, AirflowPorts, Settings, quick_settings, settings_for, write_config
 from .airflow_database import ensure_database
 from .processes import RealProcess
 from .service import Service
@@ -54,6 +54,9 @@ class AirflowHome(Service):
         programs: the folder with `airflow`, `python` and `spark-submit`; those of this project unless given.
         only: those of the processes that are to run, in mode `components`.
         prefix: below which the API server answers, as behind a proxy: empty or with a leading slash.
+        quick: whether it looks more often than by Airflow's defaults; without, `heartbeat_timeout` and `parallelism`
+            are Airflow's too.
+        local_settings: its airflow_local_settings.py.
     """
 
     stop_grace_s: ClassVar[float] = 4.0
@@ -73,6 +76,8 @@ class AirflowHome(Service):
         programs: Path = VENV / "bin",
         only: Sequence[Component] = COMPONENTS,
         prefix: str = "",
+        quick: bool = True,
+        local_settings: str = LOCAL_SETTINGS,
     ) -> None:
         super().__init__("airflow", home)
         self._only = tuple(only)
@@ -87,9 +92,9 @@ class AirflowHome(Service):
         self.started_in_s = 0.0
         """Duration of the last start."""
         self._extra_env = dict(env or {})
-        wanted = settings_for(
-            self.home, self.url, self.ports, heartbeat_timeout=heartbeat_timeout, parallelism=parallelism
-        )
+        wanted = settings_for(self.home, self.url, self.ports)
+        if quick:
+            wanted = {**wanted, **quick_settings(heartbeat_timeout=heartbeat_timeout, parallelism=parallelism)}
         roles = {USERNAME: "admin", **(users or {})}
         who = {("core", "simple_auth_manager_users"): ",".join(f"{name}:{role}" for name, role in roles.items())}
         if database is not None:
@@ -99,7 +104,7 @@ class AirflowHome(Service):
                 ("database", "sql_alchemy_conn"): f"postgresql+psycopg://{where}",
                 ("database", "sql_alchemy_conn_async"): f"postgresql+psycopg_async://{where}",
             }
-        self._write_home({**wanted, **who, **(settings or {})})
+        self._write_home({**wanted, **who, **(settings or {})}, local_settings)
         self.api = AirflowApi(self.url, USERNAME, self.password)
 
     @property
@@ -223,10 +228,10 @@ class AirflowHome(Service):
             )
         return done.stdout
 
-    def _write_home(self, settings: Settings) -> None:
+    def _write_home(self, settings: Settings, local_settings: str) -> None:
         for folder in (self.home, self.dags_folder, self.home / "plugins", self.home / "config", self.logs_folder):
             folder.mkdir(parents=True, exist_ok=True)
-        (self.home / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
+        (self.home / "config" / "airflow_local_settings.py").write_text(local_settings)
         write_config(self.home / "airflow.cfg", settings)
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)

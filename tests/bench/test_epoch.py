@@ -63,10 +63,7 @@ def test_an_epoch_in_airflow_is_airflows_where_no_stage_runs(tmp_path: Path) -> 
         return f"2026-01-01T00:00:{second:02}Z"
 
     spans = {"clean": (2, 4), "routes": (5, 8), "airports": (6, 9), "report": (9, 10)}
-    tasks = {
-        f"epoch.{stage}": {"start_date": moment(begin), "end_date": moment(end)}
-        for stage, (begin, end) in spans.items()
-    }
+    tasks = {stage: {"start_date": moment(begin), "end_date": moment(end)} for stage, (begin, end) in spans.items()}
     at_ms = 1000 * epoch_in_airflow.seconds(moment(5))
     (tmp_path / "app").write_text(
         "\n".join(
@@ -77,6 +74,10 @@ def test_an_epoch_in_airflow_is_airflows_where_no_stage_runs(tmp_path: Path) -> 
     run = {"start_date": moment(0), "end_date": moment(10)}
     found = epoch_in_airflow.shares(run, tasks, tmp_path)
     assert found == pytest.approx({"s": 10, "spark": 0.2, "stages": 0.5, "airflow": 0.3})
+
+
+def test_what_the_page_recommends_is_measured() -> None:
+    assert "from airflow_cairn import CheckpointedTaskGroup" in epoch_in_airflow.recommended()
 
 
 @pytest.mark.spark
