@@ -78,7 +78,11 @@ def run_in_turns(home: AirflowHome, transport: str, log: Path, pairs: int) -> di
         f"airflow_ratio_{transport}": round(statistics.median(ratios), 3),
         f"airflow_ratio_{transport}_spread": [round(min(ratios), 3), round(max(ratios), 3)],
         **{f"airflow_epoch_s_{dag_id}": median(dag_id, "s") for dag_id in found},
-        **{f"airflow_share_{name}_{transport}": median(transport, name) for name in ("airflow", "spark", "stages")},
+        **{
+            f"airflow_share_{name}_{dag_id}": median(dag_id, name)
+            for dag_id in found
+            for name in ("airflow", "spark", "stages")
+        },
     }
 
 

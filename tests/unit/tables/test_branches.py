@@ -279,6 +279,21 @@ def test_what_is_refused_in_the_driver(
         pass
 
 
+def test_a_catalog_that_makes_no_branch(place: Branched) -> None:
+    """Its credentials may not commit, or the name is in use."""
+
+    def refuse(_: str) -> None:
+        raise ConnectionError("403")
+
+    place.begin("a")
+    handover = place.pipeline.begin("a").handover
+    why = r"could not make a branch of lake\.sales\.orders\. Give .* the right to commit .* a branch of that name"
+    epoch = Epoch(BranchingSpark(place.catalog, before=refuse), place.pipeline.store, handover)  # type: ignore[arg-type]
+    with pytest.raises(InvalidStateError, match=why), epoch, epoch.branch("orders"):
+        pass
+    assert place.branches() == set()
+
+
 def test_a_table_has_one_block_and_no_other_way(place: Branched) -> None:
     place.begin("a")
     handover = place.pipeline.begin("a").handover
