@@ -1,7 +1,8 @@
 """`dataclass`: the same as Python's for records, with methods that are made when they are first used.
 
 Python generates and compiles six methods for each frozen dataclass: half a millisecond a class, and half of the time in
-which a DAG file, a client or the command line imports this package. Most of these classes stay unused there.
+which a DAG file, a client or the command line imports this package. Most of these classes stay unused there. Of a class
+that is used, most processes need the constructor alone, so that is compiled here: Python would make a whole class.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import MISSING, FrozenInstanceError, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["MadeWhenUsed", "dataclass"]
 
-_SHOWN = ("__init__", "__repr__")
-_COMPARED = ("__eq__", "__hash__")
+_OTHERS = ("__repr__", "__eq__", "__hash__")
 
 
 class MadeWhenUsed:
@@ -45,7 +46,10 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, /, *, frozen: bool = False, slots: bool = False, order: bool = False) -> Any:
-        """Make a class a dataclass; the parameters are those of `dataclasses.dataclass`. There are no `InitVar`s."""
+        """Make a class a dataclass; the parameters are those of `dataclasses.dataclass`.
+
+        There are no `InitVar`s, and no fields without `init`.
+        """
 
         def decorated(cls: type) -> type:
             if order:
@@ -65,7 +69,8 @@ def _record(cls: type, *, frozen: bool, slots: bool) -> type:
     params: Any = vars(cls)["__dataclass_params__"]
     params.init = params.repr = params.eq = True
     params.frozen = frozen
-    methods: dict[str, object] = {name: MadeWhenUsed(cls, name, _maker(cls, name)) for name in (*_SHOWN, *_COMPARED)}
+    methods: dict[str, object] = {name: MadeWhenUsed(cls, name, partial(_by_python, cls, name)) for name in _OTHERS}
+    methods["__init__"] = MadeWhenUsed(cls, "__init__", partial(_constructor, cls))
     if not frozen:
         methods["__hash__"] = None  # as Python does for what can change
     for name, method in methods.items():
@@ -77,26 +82,56 @@ def _record(cls: type, *, frozen: bool, slots: bool) -> type:
     return cls
 
 
-def _maker(cls: type, name: str) -> Callable[[], Callable[..., Any]]:
-    def make() -> Callable[..., Any]:
-        """Have Python generate the methods for a class with the same fields."""
-        shown = name in _SHOWN
-        twin = dataclasses.make_dataclass(
-            cls.__name__,
-            [(each.name, each.type, copy.copy(each)) for each in fields(cls)],
-            namespace={"__post_init__": None} if hasattr(cls, "__post_init__") else {},
-            init=name == "__init__",
-            repr=name == "__repr__",
-            eq=not shown,
-            unsafe_hash=not shown,
-            # Only the constructor of a frozen class differs.
-            frozen=name == "__init__" and vars(cls)["__dataclass_params__"].frozen,
-        )
-        made: Any = vars(twin)[name]
-        made.__qualname__, made.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
-        return made  # type: ignore[no-any-return]
+class _Given:
+    """Stands in a signature for the value of a field's `default_factory`."""
 
-    return make
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Given()
+
+
+def _constructor(cls: type) -> Callable[..., Any]:
+    """Compile the constructor of a class."""
+    known: dict[str, Any] = {"_set": object.__setattr__, "_FACTORY": _FACTORY}
+    by_place, by_name, body = ["self"], [], []
+    for each in fields(cls):  # type: ignore[arg-type]
+        name = parameter = value = each.name
+        if each.default is not MISSING:
+            known[f"_default_{name}"] = each.default
+            parameter = f"{name}=_default_{name}"
+        elif each.default_factory is not MISSING:
+            known[f"_make_{name}"] = each.default_factory
+            parameter, value = f"{name}=_FACTORY", f"_make_{name}() if {name} is _FACTORY else {name}"
+        (by_name if each.kw_only else by_place).append(parameter)
+        frozen = vars(cls)["__dataclass_params__"].frozen
+        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    parameters = [*by_place, *(["*", *by_name] if by_name else [])]
+    exec(f"def __init__({', '.join(parameters)}):\n {'; '.join(body) or 'pass'}", known)  # noqa: S102 - as dataclasses do
+    made = known["__init__"]
+    made.__annotations__ = {**{each.name: each.type for each in fields(cls)}, "return": None}  # type: ignore[arg-type]
+    made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    return made  # type: ignore[no-any-return]
+
+
+def _by_python(cls: type, name: str) -> Callable[..., Any]:
+    """Have Python generate another method, for a class with the same fields."""
+    shown = name == "__repr__"
+    twin = dataclasses.make_dataclass(
+        cls.__name__,
+        [(each.name, each.type, copy.copy(each)) for each in fields(cls)],  # type: ignore[arg-type]
+        namespace={"__doc__": ""},  # else Python would inspect the constructor for it
+        init=False,
+        repr=shown,
+        eq=not shown,
+        unsafe_hash=not shown,
+    )
+    made: Any = vars(twin)[name]
+    made.__qualname__, made.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+    return made  # type: ignore[no-any-return]
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> None:
