@@ -7,13 +7,16 @@ An annotation may be str, int, float, bool, an enum, a dataclass, `tuple[X, ...]
 that a document lacks takes its default. With `exact` an unknown field is refused: a process that writes the document
 back would lose it.
 
-A reader is built once for each annotation: a document of 100,000 files calls readers a million times.
+A reader is built once for each annotation: a document of 100,000 files calls readers a million times. It is built when
+a value needs it: most processes read a few documents, and most of these leave out most fields.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
+import sys
 import types
 from collections.abc import Callable, Container, Hashable
 from enum import Enum
@@ -218,6 +221,18 @@ def from_json(cls: type[T], value: Any, *, key: str, exact: bool = False, at: st
     return result
 
 
+def hint_of(cls: type, name: str) -> Any:
+    """Evaluate the annotation of a dataclass's field."""
+    home = next(each for each in cls.__mro__ if name in inspect.get_annotations(each))
+    return _evaluated(home.__module__, inspect.get_annotations(home)[name])
+
+
+@cache
+def _evaluated(module: str, annotation: str) -> Any:
+    holder = types.SimpleNamespace(__annotations__={"": annotation})
+    return get_type_hints(holder, vars(sys.modules[module]), include_extras=True)[""]
+
+
 @cache
 def _reader(hint: Any, exact: bool) -> _Reader:
     origin = get_origin(hint)
@@ -297,10 +312,8 @@ def _object(read_name: _Reader, read_item: _Reader) -> _Reader:
 
 
 def _document(cls: Any, exact: bool) -> _Reader:
-    hints = get_type_hints(cls, include_extras=True)
     names = {stored_name(cls, field.name): field.name for field in dataclasses.fields(cls)}
-    readers = {stored: _reader(hints[name], exact) for stored, name in names.items()}
-    as_they_are = {stored: _as_they_are(hints[name]) for stored, name in names.items()}
+    readers: dict[str, tuple[frozenset[type], _Reader]] = {}
     renamed = {stored: name for stored, name in names.items() if stored != name}
     required = {
         stored_name(cls, field.name)
@@ -314,19 +327,23 @@ def _document(cls: Any, exact: bool) -> _Reader:
         # A loop over the fields that are there: most documents leave out most fields.
         for name, content in value.items():
             if name not in readers:
-                continue
-            if type(content) in as_they_are[name]:
+                if name not in names:
+                    continue
+                hint = hint_of(cls, names[name])
+                readers[name] = _as_they_are(hint), _reader(hint, exact)
+            as_they_are, read_field = readers[name]
+            if type(content) in as_they_are:
                 found[name] = content
                 continue
             try:
-                found[name] = readers[name](content)
+                found[name] = read_field(content)
             except _MisfitError as error:
                 raise error.below(f".{name}") from error.__cause__
         if not required <= found.keys():
-            first = next(name for name in readers if name in required and name not in found)
+            first = next(name for name in names if name in required and name not in found)
             raise _MisfitError("the field is missing").below(f".{first}")
         if exact and len(found) != len(value):
-            raise _MisfitError(f"the field {min(value.keys() - readers.keys())[:80]!r} is unknown here")
+            raise _MisfitError(f"the field {min(value.keys() - names.keys())[:80]!r} is unknown here")
         for stored in renamed.keys() & found.keys():
             found[renamed[stored]] = found.pop(stored)
         try:

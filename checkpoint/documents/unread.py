@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 from ...storage.errors import DocumentError
 from ...storage.records import dataclass
 from . import codec
 from .codec import ENVELOPE
-from .strict_json import from_json, stored_fields, to_json
+from .strict_json import from_json, hint_of, stored_fields, to_json
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class _Fields:
 
     def read(self, document: Any, name: str) -> None:
         cls: Any = type(document)
-        text, hint = self.texts[name], _hints(cls)[name]
+        text, hint = self.texts[name], hint_of(cls, name)
         value = _entries(text, get_args(hint)[0]) if get_origin(hint) is tuple else None
         object.__setattr__(document, name, text.parsed(hint, text.data, name) if value is None else value)
 
@@ -221,7 +221,7 @@ def _bounds(cls: type) -> tuple[tuple[str, bytes, tuple[bytes, ...]], ...]:
     if not getattr(cls, "UNREAD", ()):
         return ()
     stored = {**dict.fromkeys(ENVELOPE, True), **stored_fields(cls)}
-    return tuple(_bounds_of(name, stored, _hints(cls)[name]) for name in cls.UNREAD)  # type: ignore[attr-defined]
+    return tuple(_bounds_of(name, stored, hint_of(cls, name)) for name in cls.UNREAD)  # type: ignore[attr-defined]
 
 
 def _bounds_of(name: str, stored: dict[str, bool], hint: Any) -> tuple[str, bytes, tuple[bytes, ...]]:
@@ -234,11 +234,6 @@ def _bounds_of(name: str, stored: dict[str, bool], hint: Any) -> tuple[str, byte
                 return
 
     return name, b',"%b":%b' % (name.encode(), opening), tuple(following())
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
 
 
 def _entries(text: _Text, cls: Any) -> tuple[Any, ...] | None:
@@ -260,7 +255,7 @@ def _entries(text: _Text, cls: Any) -> tuple[Any, ...] | None:
 
 @cache
 def _fact(cls: type, name: str) -> Callable[[bytes], Any]:
-    hint = _hints(cls)[name]
+    hint = hint_of(cls, name)
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if issubclass(kind, Enum):
         return lambda found: kind(found.decode())
