@@ -145,7 +145,7 @@ def write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by:
     """Write a DataFrame to a folder that does not exist, by an output committer whose files are whole or not there."""
     url = spark_url(folder)
     spark = df.sparkSession
-    with committer.CommitterSettings(spark, committer.choose(spark, url)).write() as options:
+    with committer.choose(spark, url).write() as options:
         writer = df.write.mode("error").options(**of_parquet).options(**options)
         # No `_SUCCESS`: no reader looks for it here, and the sink would have to delete it.
         writer.option(_MARK_SUCCESS, "false").option(_STATISTICS, "true").partitionBy(*by).parquet(url)

@@ -6,6 +6,7 @@ The transports differ in a few calls only. Only this module tells them apart, ne
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...checkpoint.documents.server_record import KEY, ServersDocument
@@ -45,6 +46,50 @@ def conf_of(spark: SparkSession, *keys: str) -> dict[str, str | None]:
         return {key: spark.conf.get(key, None) for key in keys}
     client: Any = spark.client
     return dict(zip(keys, client.get_config_with_defaults(*((key, None) for key in keys)), strict=True))
+
+
+def set_conf(spark: SparkSession, values: Mapping[str, str | None]) -> None:
+    """Change several settings of a session; over Spark Connect in one request for those that are set or unset.
+
+    Args:
+        spark: the session.
+        values: the values by name; None unsets a setting.
+    """
+    given = {key: value for key, value in values.items() if value is not None}
+    dropped = [key for key, value in values.items() if value is None]
+    if not is_remote(spark):
+        for key, value in given.items():
+            spark.conf.set(key, value)
+        for key in dropped:
+            spark.conf.unset(key)
+        return
+    from pyspark.sql.connect.proto import ConfigRequest, KeyValue
+
+    client: Any = spark.client
+    if given:
+        pairs = [KeyValue(key=key, value=value) for key, value in given.items()]
+        client.config(ConfigRequest.Operation(set=ConfigRequest.Set(pairs=pairs)))
+    if dropped:
+        client.config(ConfigRequest.Operation(unset=ConfigRequest.Unset(keys=dropped)))
+
+
+_versions: dict[str, str] = {}
+"""Spark's version by the id of a Spark Connect session."""
+
+
+def note_version(session_id: str, version: str) -> None:
+    """Remember the version that a server has given for a session, so that it is not asked again."""
+    _versions[session_id] = version
+
+
+def version_of(spark: SparkSession) -> str:
+    """Return the version of a session's Spark; a Spark Connect server is asked once for each session."""
+    if not is_remote(spark):
+        return spark.version
+    session: str = identity_of(spark)
+    if session not in _versions:
+        note_version(session, spark.version)
+    return _versions[session]
 
 
 class JobTags(Protocol):

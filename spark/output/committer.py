@@ -28,7 +28,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import GoneError
 from ...storage.records import dataclass
 from ..execution.failure_kinds import ABFS_PACKAGES, GS_PACKAGES, S3A_PACKAGES
-from ..execution.transport import conf_of, identity_of, is_remote
+from ..execution.transport import conf_of, identity_of, is_remote, set_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +58,10 @@ _PARQUET_FORMAT = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
 """Session settings with which Spark writes values that other readers read as Spark does (semantics W12)."""
+
+_VERSIONS = (ALGORITHM, f"spark.hadoop.{ALGORITHM}")
+_READ = (*_VERSIONS, PROTOCOL, *_PARQUET_FORMAT)
+"""The settings of a session that a write depends on."""
 
 _LOADER = "org.apache.spark.util.Utils"
 
@@ -95,29 +99,34 @@ MANIFEST = {
 """By the scheme of the URLs. Where the answer to a rename is lost, Azure's factory compares tags."""
 
 
-def choose(spark: SparkSession, url: str) -> Committer:
+def choose(spark: SparkSession, url: str) -> CommitterSettings:
     """Choose the committer for a write to a URL.
 
     Raises:
         InvalidConfigError: version 2 is set, or the classes are missing without which no write to `gs://` or `abfss://`
             is safe.
     """
-    _refuse_version_2(spark)
+    found = conf_of(spark, *_READ)
+    _refuse_version_2(spark, found)
+    return CommitterSettings(spark, _committer_for(spark, url), found)
+
+
+def _committer_for(spark: SparkSession, url: str) -> Committer:
     manifest = MANIFEST.get(url.partition(":")[0])
     if manifest is not None:
-        for name in (_CLOUD_PROTOCOL, *(value for value in manifest.options.values() if "." in value)):
-            if not _is_there(spark, name):
-                raise InvalidConfigError(
-                    "Spark lacks the manifest committer, and no other is safe on Google Cloud Storage and Azure: the "
-                    "classic one renames folders there file by file, so a task that dies then leaves rows behind. "
-                    f"Add {GS_PACKAGES if url.startswith('gs:') else ABFS_PACKAGES} to the application's packages "
-                    "(Hadoop 3.3.5 or newer)",
-                    missing=name,
-                )
+        missing = _missing(spark, _CLOUD_PROTOCOL, *(value for value in manifest.options.values() if "." in value))
+        if missing:
+            raise InvalidConfigError(
+                "Spark lacks the manifest committer, and no other is safe on Google Cloud Storage and Azure: the "
+                "classic one renames folders there file by file, so a task that dies then leaves rows behind. "
+                f"Add {GS_PACKAGES if url.startswith('gs:') else ABFS_PACKAGES} to the application's packages "
+                "(Hadoop 3.3.5 or newer)",
+                missing=missing[0],
+            )
         return manifest
     if not url.startswith("s3a:"):
         return CLASSIC
-    if all(_is_there(spark, name) for name in (_CLOUD_PROTOCOL, _CLOUD_COMMITTER)):
+    if not _missing(spark, _CLOUD_PROTOCOL, _CLOUD_COMMITTER):
         return MAGIC
     log.warning(
         "The magic committer's classes are not on the classpath: Spark commits to S3 by copying every file. That is "
@@ -151,9 +160,18 @@ _lock = Lock()
 
 
 class CommitterSettings:
-    """Sets a session's committer while any write needs it; safe to use from several threads."""
+    """Sets a session's committer while any write needs it; safe to use from several threads.
 
-    def __init__(self, spark: SparkSession, committer: Committer) -> None:
+    Args:
+        spark: the session.
+        committer: the committer.
+        found: the session's own settings, if they have just been read; else each write reads them.
+    """
+
+    def __init__(
+        self, spark: SparkSession, committer: Committer, found: Mapping[str, str | None] | None = None
+    ) -> None:
+        self._found = found
         self._spark = spark
         self._key = identity_of(spark)
         self.committer = committer
@@ -175,20 +193,15 @@ class CommitterSettings:
 
     def _set(self) -> dict[str, str | None]:
         wanted = {PROTOCOL: self.committer.protocol, **_PARQUET_FORMAT}
-        found = conf_of(self._spark, *wanted)
+        found = self._found or conf_of(self._spark, *wanted)
         in_force = {**found, PROTOCOL: found[PROTOCOL] or _CLASSIC_PROTOCOL}
         before = {key: found[key] for key in wanted if in_force[key] != wanted[key]}
-        for key in before:
-            self._spark.conf.set(key, wanted[key])
+        set_conf(self._spark, {key: wanted[key] for key in before})
         return before
 
     def _restore(self, before: Mapping[str, str | None]) -> None:
-        for key, value in before.items():
-            if value is None:
-                self._spark.conf.unset(key)
-            else:
-                # Set and not unset: unsetting would also forget the values given at submit.
-                self._spark.conf.set(key, value)
+        # What had a value is set and not unset: unsetting would also forget the values given at submit.
+        set_conf(self._spark, before)
 
 
 def verify(committer: Committer, files: JobFiles, success_key: str) -> None:
@@ -221,9 +234,8 @@ def verify(committer: Committer, files: JobFiles, success_key: str) -> None:
         )
 
 
-def _refuse_version_2(spark: SparkSession) -> None:
-    found = conf_of(spark, ALGORITHM, f"spark.hadoop.{ALGORITHM}")
-    places = {f"the session's {key}": value for key, value in found.items()}
+def _refuse_version_2(spark: SparkSession, found: Mapping[str, str | None]) -> None:
+    places = {f"the session's {key}": found[key] for key in _VERSIONS}
     if not is_remote(spark):
         # A client cannot read its server's Hadoop conf; there only the write's own option prevents version 2.
         places[f"Hadoop's {ALGORITHM}"] = spark._jsc.hadoopConfiguration().get(ALGORITHM)
@@ -236,9 +248,13 @@ def _refuse_version_2(spark: SparkSession) -> None:
             )
 
 
-def _is_there(spark: SparkSession, name: str) -> bool:
+def _missing(spark: SparkSession, *classes: str) -> list[str]:
+    """Return those of some classes that Spark does not have; over Spark Connect it is asked once for all."""
     if is_remote(spark):
-        found = spark.sql(f"SELECT reflect('{_LOADER}', 'classIsLoadable', '{name}')").first()
-        return found is not None and found[0] == "true"
-    jvm: Any = spark._jvm
-    return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(name))
+        asked = ", ".join(f"reflect('{_LOADER}', 'classIsLoadable', '{each}')" for each in classes)
+        found = spark.sql(f"SELECT {asked}").first()
+        there = [value == "true" for value in found or ()] or [False] * len(classes)
+    else:
+        jvm: Any = spark._jvm
+        there = [bool(jvm.org.apache.spark.util.Utils.classIsLoadable(each)) for each in classes]
+    return [name for name, is_there in zip(classes, there, strict=True) if not is_there]

@@ -15,6 +15,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import CairnError
 from ...storage.names import check_name
 from ..execution.fence import Fence, stopping
+from ..execution.transport import version_of
 from ..stored import growing_table
 from ..stored.growing_table import Before, Replaced
 from ..stored.key_groups import quoted
@@ -267,9 +268,10 @@ def grown_schema(output_id: str, before: StructType, df: DataFrame) -> DataFrame
             nor narrower.
     """
     new = df.schema
-    reads_narrower = int(df.sparkSession.version.partition(".")[0]) >= READS_NARROWER
-    problems = []
-    columns = []
+    version = version_of(df.sparkSession)
+    reads_narrower = int(version.partition(".")[0]) >= READS_NARROWER
+    problems, columns = [], []
+    as_they_are = new.names[: len(before.names)] == before.names
     for field in before.fields:
         if field.name not in new.names:
             problems.append(f"the column {field.name!r} is missing")
@@ -281,11 +283,12 @@ def grown_schema(output_id: str, before: StructType, df: DataFrame) -> DataFrame
         elif not reads_narrower and not same_type(wider, field.dataType):
             problems.append(
                 f"the column {field.name!r} is of the wider type {found.simpleString()}, as which Spark "
-                f"{df.sparkSession.version} cannot read the table's files; Spark {READS_NARROWER} can"
+                f"{version} cannot read the table's files; Spark {READS_NARROWER} can"
             )
         else:
             column = df[quoted(field.name)]
             columns.append(column if wider == found else column.cast(wider).alias(field.name))
+            as_they_are = as_they_are and wider == found
     there = {name.lower() for name in before.names}
     for name in new.names:
         if name in before.names:
@@ -300,7 +303,8 @@ def grown_schema(output_id: str, before: StructType, df: DataFrame) -> DataFrame
             table=before.simpleString(),
             appended=new.simpleString(),
         )
-    return df.select(*columns)
+    # Each new DataFrame is analysed by Spark's driver.
+    return df if as_they_are else df.select(*columns)
 
 
 def _wider(before: DataType, new: DataType) -> DataType | None:

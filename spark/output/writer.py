@@ -105,7 +105,7 @@ class Writer:
         self._lock = Lock()
         self.key_groups = key_groups.number_of(handover, ())
         """Number of key groups of keyed state, unless the restored checkpoint has another one."""
-        self._in_force: list[tuple[SparkSession, committer.CommitterSettings]] = []
+        self._chosen: list[tuple[SparkSession, committer.Committer]] = []
         self._touched: list[str] = []
         self.times = Times()
 
@@ -356,11 +356,12 @@ class Writer:
     def _committer_of(self, spark: SparkSession, url: str) -> committer.CommitterSettings:
         """Choose a session's committer at its first write; all URLs of a store have one scheme, so the choice stays."""
         with self._lock:
-            for known, in_force in self._in_force:
+            for known, chosen in self._chosen:
                 if known is spark:
-                    return in_force
-            self._in_force.append((spark, committer.CommitterSettings(spark, committer.choose(spark, url))))
-            return self._in_force[-1][1]
+                    return committer.CommitterSettings(spark, chosen)
+            in_force = committer.choose(spark, url)
+            self._chosen.append((spark, in_force.committer))
+            return in_force
 
     def _distributed(self, df: DataFrame, key: Sequence[str]) -> DataFrame:
         parallelism = self._handover.parallelism

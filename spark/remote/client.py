@@ -29,7 +29,7 @@ from ...storage.errors import CairnError
 from ..execution.failure_kinds import error_line
 from ..execution.fence import END_SIGNAL
 from ..execution.log_lines import print_log_lines, say
-from ..execution.transport import JOB_SERVER, Heard, hear
+from ..execution.transport import JOB_SERVER, Heard, hear, note_version
 from .channel import ConnectChannel, channel_builder, check_version, import_client, pandas_when_used
 from .server import GLOBAL_VIEWS, LOOPBACK, SESSION_TIMEOUT_S, ConnectServer
 from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission, is_function, release_replaced
@@ -109,7 +109,9 @@ def connect(submission: Submission) -> SparkSession:
     with ConnectChannel(server) as channel:
         import pyspark
 
-        warning = check_version(channel.version(submission.session), pyspark.__version__, server.endpoint)
+        version = channel.version(submission.session)
+        note_version(submission.session, version)
+        warning = check_version(version, pyspark.__version__, server.endpoint)
         if warning is not None:
             log.warning("%s", warning)
         release_replaced(channel, submission.replaced)

@@ -261,8 +261,13 @@ class Touched:
         wanted = only_keys(keys, key)
         self._wanted = F.broadcast(wanted) if row["rows"] <= _BROADCAST_KEYS else wanted
 
-    def of(self, df: DataFrame) -> DataFrame:
-        """Select a file's rows that have such a key; `df` has the column of the key groups."""
+    def of(self, df: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """Select a file's rows that have such a key.
+
+        Args:
+            df: the file's rows, with the column of the key groups.
+            columns: their columns: over Spark Connect the DataFrame itself would ask the server.
+        """
         from pyspark.sql import functions as F
 
         if self._groups is not None:
@@ -274,7 +279,7 @@ class Touched:
             found = self._wanted.join(F.broadcast(df), same_key(self._key))
             # Use the key column of `keys`, which is equal: by it Spark knows that the rows of a key are together.
             own = {column: F.col(f"{key_groups.KEY}{at}").alias(column) for at, column in enumerate(self._key)}
-            return found.select(*(own.get(column, F.col(key_groups.quoted(column))) for column in df.columns))
+            return found.select(*(own.get(column, F.col(key_groups.quoted(column))) for column in columns))
         return df.join(self._wanted, same_key(self._key), "left_semi")
 
 

@@ -18,6 +18,7 @@ from ...checkpoint.documents.acknowledgement import Output
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.rules.restored_state import KEY_GROUPS, key_groups_of
+from ..execution.transport import version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
@@ -209,7 +210,7 @@ def _is_adaptive(df: DataFrame) -> bool:
 
 
 def _rebalanced(df: DataFrame, partitions: int) -> DataFrame:
-    if df.sparkSession.version.startswith("3."):  # its `hint` takes a column only from SQL
+    if version_of(df.sparkSession).startswith("3."):  # its `hint` takes a column only from SQL
         hinted = f"SELECT /*+ REBALANCE({partitions}, {_TARGET}) */ * FROM {{rows}}"  # noqa: S608 - a number and ours
         return df.sparkSession.sql(hinted, rows=df)
     return df.hint("rebalance", partitions, _TARGET)

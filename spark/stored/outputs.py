@@ -231,11 +231,12 @@ class _Part:
         if self.groups is None and self.touched is None:
             return reader.schema(StructType(columns)).parquet(*urls)
         group = StructField(key_groups.COLUMN, IntegerType())
-        found = reader.schema(StructType([*columns, group])).parquet(*urls)
+        whole = StructType([*columns, group])
+        found = reader.schema(whole).parquet(*urls)
         if self.groups is not None:
             found = found.where(found[group.name].between(self.groups[0], self.groups[-1]))
         if self.touched is not None:
-            found = self.touched.of(found)
+            found = self.touched.of(found, whole.names)
         return found.drop(group.name)
 
 

@@ -160,7 +160,7 @@ def looked() -> dict[str, Any]:
     """Read the newest checkpoint from outside of an epoch."""
     job = "flights"
     return {
-        "magic": committer.choose(spark, storage.replace("s3://", "s3a://")) is committer.MAGIC,
+        "magic": committer.choose(spark, storage.replace("s3://", "s3a://")).committer is committer.MAGIC,
         "updated": digest(rows(state(spark, storage, job, "routes", "updated"))),
         "aggregated": digest(rows(state(spark, storage, job, "routes", "aggregated"))),
         "daily": digest(rows(table(spark, storage, job, "daily"))),

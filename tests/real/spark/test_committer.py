@@ -105,11 +105,11 @@ def test_threads_of_an_application_may_write_at_once(
 def test_without_the_magic_classes_s3a_is_written_by_renaming_and_says_so(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert committer.choose(spark, "s3a://lake/x/") is committer.CLASSIC
+    assert committer.choose(spark, "s3a://lake/x/").committer is committer.CLASSIC
     assert "commits to S3 by copying every file" in caplog.text
     assert "Add org.apache.spark:spark-hadoop-cloud_2.13" in caplog.text
     caplog.clear()
-    assert committer.choose(spark, "file:///lake/x/") is committer.CLASSIC
+    assert committer.choose(spark, "file:///lake/x/").committer is committer.CLASSIC
     assert caplog.text == ""
     for scheme, package in (("gs", "spark-hadoop-cloud_2.13"), ("abfs", "hadoop-azure"), ("abfss", "hadoop-azure")):
         with pytest.raises(InvalidConfigError, match=f"no other is safe on Google .* Add .*{package}"):

@@ -35,7 +35,7 @@ def body(epoch: Epoch) -> None:
 
 pipeline = Pipeline(storage, spark, options=options)
 found: dict[str, object] = {
-    "manifest": committer.choose(spark, opened(storage).spark_url("")) in committer.MANIFEST.values()
+    "manifest": committer.choose(spark, opened(storage).spark_url("")).committer in committer.MANIFEST.values()
 }
 pipeline.run("one", body)
 found["written"] = pipeline.listing("chk-0000000001/")

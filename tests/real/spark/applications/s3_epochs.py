@@ -39,7 +39,7 @@ storage, endpoint, region, conf = sys.argv[1:]
 spark = session_builder().config(map=json.loads(conf)).getOrCreate()
 s3 = S3Options(endpoint_url=endpoint, region=region)
 pipeline = Pipeline(storage, spark, s3=s3)
-found: dict[str, object] = {"magic": committer.choose(spark, "s3a://lake/") is committer.MAGIC}
+found: dict[str, object] = {"magic": committer.choose(spark, "s3a://lake/").committer is committer.MAGIC}
 found["protocol before"] = spark.conf.get(committer.PROTOCOL)
 
 pipeline.trigger("one")
