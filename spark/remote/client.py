@@ -42,6 +42,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("airflow_cairn")
 
+EVERY_STAGE = (
+    "airflow_cairn.spark.epoch",
+    "pyspark.sql.functions",
+    "pyspark.sql.connect.functions",
+    "pyspark.sql.connect.dataframe",
+)
+"""Modules that every application needs, beside PySpark's client."""
+
 USE_S = SESSION_TIMEOUT_S / 10
 """Seconds between two calls that keep a session open while the application makes none."""
 
@@ -70,7 +78,8 @@ def main(environ: dict[str, str] | None = None) -> int:
         with loading():
             with pandas_when_used():
                 import_client()
-            spark = connect(submission)
+            with _importing(*EVERY_STAGE):
+                spark = connect(submission)
     except CairnError as error:
         say(Problem.of(error).line(), sys.stdout)
         return NOT_RUN
@@ -96,6 +105,21 @@ def loading() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextlib.contextmanager
+def _importing(*modules: str) -> Iterator[None]:
+    """Import modules in a thread while the block waits for the server's answers; in a forked client they are loaded."""
+    missing = [name for name in modules if name not in sys.modules]
+    thread = Thread(target=lambda: [importlib.import_module(name) for name in missing], name="cairn imports")
+    if missing:
+        thread.start()
+    try:
+        yield
+    finally:
+        # The application's own imports must not meet a half-loaded module.
+        if missing:
+            thread.join()
 
 
 def connect(submission: Submission) -> SparkSession:

@@ -39,13 +39,6 @@ _LOOK_MS = 2000
 """Milliseconds between two looks at the server."""
 _GROWTH = 64 * 2**20
 """Bytes by which this process may grow: it only forks, so what grows is a leak."""
-_LOADED = (
-    "airflow_cairn.spark.epoch",
-    "pyspark.sql.functions",
-    "pyspark.sql.connect.functions",
-    "pyspark.sql.connect.dataframe",
-)
-"""Modules that every application needs, beside PySpark's client."""
 
 
 def main() -> int:
@@ -63,11 +56,11 @@ def main() -> int:
     if not _lives(folder):
         return 0
     from .channel import import_client, pandas_when_used
-    from .client import loading
+    from .client import EVERY_STAGE, loading
 
     with loading(), pandas_when_used():
         import_client()
-        for module in _LOADED:
+        for module in EVERY_STAGE:
             importlib.import_module(module)
     connection = ForkServer(folder, name, lock, since_ns).serve()
     return 0 if connection is None else run_client(connection)

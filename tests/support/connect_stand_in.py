@@ -69,6 +69,8 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
                 came, go = self.holds[pair.key]
                 came.set()
                 go.wait()
+        for key in operation.unset.keys:
+            conf.pop(key, None)
         for pair in operation.get_with_default.pairs:
             answer.pairs.add(key=pair.key, value=conf.get(pair.key, pair.value))
         for key in operation.get.keys:

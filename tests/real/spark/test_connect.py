@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,42 @@ def test_a_function_is_called_with_its_open_epoch(clients: Clients) -> None:
     status, output = clients.run(pipeline.begin("one"), "appmod.routes", py_files=(module,))
     assert status == 0, output[-3000:]
     assert pipeline.complete("one") == 1
+
+
+COUNTS_CALLS = """
+import collections, json
+
+def routes(epoch):
+    stub, asked = epoch.spark.client._stub, collections.Counter()
+    for name in ('Config', 'AnalyzePlan', 'ExecutePlan'):
+        def counted(request, *more, name=name, call=getattr(stub, name), **named):
+            asked[name] += 1
+            return call(request, *more, **named)
+        setattr(stub, name, counted)
+    rows = epoch.spark.range(3).selectExpr('id AS n', 'id * 2 AS value')
+    before = epoch.state('totals', keys=rows)
+    of_read = dict(asked)
+    epoch.update('totals', rows if before is None else before, key='n')
+    of_update = dict(asked)
+    epoch.append('days', rows)
+    print('FOUND', json.dumps({'calls': [of_read, of_update, asked]}))
+"""
+
+
+def test_how_often_a_stage_asks_the_server(clients: Clients) -> None:
+    """Raise no number: each call is a round trip, and the application waits for it."""
+    (clients.folder / "counting.py").write_text(COUNTS_CALLS)
+    pipeline, module = clients.pipeline, str(clients.folder / "counting.py")
+    for epoch in ("one", "two"):
+        pipeline.trigger(epoch)
+        asked = found(clients.run(pipeline.begin(epoch), "counting.routes", py_files=(module,)))
+        pipeline.complete(epoch)
+    of_read, of_update, of_all = map(Counter, asked["calls"])
+    # Two of the first five are PySpark's own. The columns of what the author gives have to be known, and no others.
+    assert of_read == {"Config": 2, "AnalyzePlan": 1}
+    # A write reads the session's settings, sets some, and puts them back; a keyed one also asks whether Spark adapts.
+    assert of_update - of_read == {"Config": 4, "AnalyzePlan": 1, "ExecutePlan": 1}
+    assert of_all - of_update == {"Config": 3, "ExecutePlan": 1}
 
 
 def test_a_table_of_buckets_and_truncated_values(clients: Clients) -> None:  # semantics C4

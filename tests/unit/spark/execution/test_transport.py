@@ -1,8 +1,17 @@
-"""Settings of a Spark Connect server, asked in one request."""
+"""Settings and version of a Spark Connect server, asked and set in one request each."""
+
+from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
-from airflow_cairn.spark.execution.transport import conf_of
+import pytest
+
+from airflow_cairn.spark.execution.transport import conf_of, note_version, set_conf, version_of
+from airflow_cairn.spark.remote.channel import channel_builder
+from airflow_cairn.spark.remote.server import server_of
+from airflow_cairn.spark.remote.submission import session_id
+from tests.support.connect_stand_in import connect_server
 
 
 def test_settings_of_a_client_are_one_request() -> None:
@@ -16,3 +25,52 @@ def test_settings_of_a_client_are_one_request() -> None:
     found = conf_of(spark, "spark.cairn.job", "spark.app.id")  # type: ignore[arg-type]
     assert found == {"spark.cairn.job": None, "spark.app.id": "local-1"}
     assert asked == [(("spark.cairn.job", None), ("spark.app.id", None))]
+
+
+SET_TOGETHER = (
+    ({"a": "1", "b": "2"}, {"a": "1", "b": "2", "kept": "0"}, 1),
+    ({"kept": None, "c": "3"}, {"c": "3"}, 2),
+    ({"kept": None}, {}, 1),
+    ({}, {"kept": "0"}, 0),
+)
+
+
+@pytest.mark.parametrize(("values", "after", "requests"), SET_TOGETHER)
+def test_settings_are_changed_together(values: dict[str, str | None], after: dict[str, str], requests: int) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    one = session_id("one")
+    with connect_server() as server:
+        builder = channel_builder(server_of("localhost", server.port), one)
+        spark: Any = SparkSession.builder.channelBuilder(builder).create()
+        spark.conf.set("kept", "0")
+        server.asked.clear()
+        set_conf(spark, values)
+        assert [method for method, _, _ in server.asked] == ["Config"] * requests
+        (conf,) = server.conf.values()
+        assert conf == after
+        spark.stop()
+
+
+def test_settings_of_a_driver_are_changed_one_by_one() -> None:
+    conf = {"kept": "0"}
+    driver: Any = SimpleNamespace(_jsparkSession=1, conf=SimpleNamespace(set=conf.__setitem__, unset=conf.__delitem__))
+    set_conf(driver, {"a": "1", "kept": None})
+    assert conf == {"a": "1"}
+
+
+def test_a_session_is_asked_for_its_version_once() -> None:
+    class Session:
+        session_id, asked = "test-asked-once", 0
+
+        @property
+        def version(self) -> str:
+            self.asked += 1
+            return "4.1.4"
+
+    spark: Any = Session()
+    assert [version_of(spark), version_of(spark)] == ["4.1.4"] * 2
+    assert spark.asked == 1
+    note_version("test-noted", "4.0.0")
+    spark.session_id = "test-noted"
+    assert (version_of(spark), spark.asked) == ("4.0.0", 1), "whoever has asked the server says so"
