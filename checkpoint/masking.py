@@ -10,9 +10,26 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..storage.errors import printable
+
+if TYPE_CHECKING:
+    from re import compile as _pattern
+else:
+
+    class _pattern:  # noqa: N801 - stands for `re.compile`
+        """A pattern that is compiled at its first use: each process loads this module, and few mask anything."""
+
+        def __init__(self, pattern: str, flags: int = 0) -> None:
+            self._given = (pattern, flags)
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(re.compile(*self._given), name)
+            setattr(self, name, found)
+            return found
+
 
 MASK = "***"
 
@@ -24,29 +41,29 @@ _RANDOM = 16
 """So long a word after a colon is no prose."""
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
 
-_USER = re.compile(
+_USER = _pattern(
     # On Azure the container stands where others have a user.
     r"(://)(?:[^\s/@:]{0,300}:(?!\d+/)[^\s\"'<>]{0,300}|(?<!abfs://)(?<!abfss://)[^\s/@]{1,300})@"
 )
 """Of a URL; a password may hold slashes and at signs, a port is followed by a slash."""
-_NAME = re.compile(
+_NAME = _pattern(
     # name=…, name: …, "name": …, name => …; an option begins with dashes
     r"""(?<![\w.-])(?:[^\WA-Za-z_]|[.-])*(?P<name>[A-Za-z_][\w.-]*(?:\ key(?:\ id)?)?)\\*["']?"""
     r"""\s*(?P<sign>=>?|:)\s*\[?\s*""",
     re.IGNORECASE,
 )
-_OPTION = re.compile(r"""(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)["']?,?(?P<sign>\s+)(?![-"',])""")
-_QUOTED_OPTION = re.compile(r"""["']--?(?P<name>[A-Za-z][\w.-]*)["'],?(?P<sign>\s+)(?=["'][^-])""")
-_VALUE = re.compile(
+_OPTION = _pattern(r"""(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)["']?,?(?P<sign>\s+)(?![-"',])""")
+_QUOTED_OPTION = _pattern(r"""["']--?(?P<name>[A-Za-z][\w.-]*)["'],?(?P<sign>\s+)(?=["'][^-])""")
+_VALUE = _pattern(
     # An authorization names its scheme first.
     r"""(?:(?:bearer|basic|digest|negotiate|token)\s+(?=\S))?(?P<quote>\\*["'])?"""
     r"""(?P<value>(?(quote)(?:(?!(?P=quote)).)*|[^\s"',;&}\])]+))""",
     re.IGNORECASE | re.DOTALL,
 )
-_WORDS_OF_PARSERS = re.compile(
+_WORDS_OF_PARSERS = _pattern(
     r"\b(?:extraneous|illegal|invalid|missing|near|next|offending|unexpected|unknown|unrecognized)\s+\Z", re.IGNORECASE
 )
-_STRONG = re.compile(r"secret|passw|passphrase|key", re.IGNORECASE)
+_STRONG = _pattern(r"secret|passw|passphrase|key", re.IGNORECASE)
 
 
 def masked(text: str, *, environ: Mapping[str, str] = os.environ) -> str:
@@ -116,12 +133,12 @@ def _is_secret(text: str, found: re.Match[str], value: re.Match[str]) -> bool:
 # A driver has no Airflow, so the words are also here.
 
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_SURE = re.compile(r"secret(?!ar)|passw(?:or)?d|passphrase|credential")
+_WORD = _pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SURE = _pattern(r"secret(?!ar)|passw(?:or)?d|passphrase|credential")
 """Anywhere in a name, also in the middle of a word (`PGPASSWORD`, `keyPassword`)."""
-_TOKEN = re.compile(r"tokens?\Z")
+_TOKEN = _pattern(r"tokens?\Z")
 """At the end of any word; a tokenizer is none."""
-_LAST = re.compile(
+_LAST = _pattern(
     r"(?:\A|(?<=[a-z]))pwd\Z|(?<!by)(?<!com)(?<!sur)(?<!tres)pass\Z"
     r"|\A(?:authorization|jwt|pat|bearer|pw|sig|dsn|webhook|passcode)\Z"
 )
@@ -134,7 +151,7 @@ _MAYBE_OF_A_KEY = frozenset(
 _ABOUT_A_KEY = frozenset(
     {"algorithm", "derivation", "factory", "id", "manager", "material", "provider", "retrieval", "rotation", "store"}
 )
-_KEY = re.compile(r"(?:access|account|api|encryption|fernet|hmac|master|private|secret|shared|signing)keys?\Z")
+_KEY = _pattern(r"(?:access|account|api|encryption|fernet|hmac|master|private|secret|shared|signing)keys?\Z")
 _TWO = frozenset({("azure", "sas"), ("connection", "string"), ("webhook", "url"), ("keyfile", "dict")})
 
 _HARMLESS = frozenset(
@@ -147,7 +164,7 @@ _HARMLESS = frozenset(
         *("mechanism", "regex", "required", "size", "timeout", "type", "version"),
     }
 )
-_KNOWN_HARMLESS = re.compile(
+_KNOWN_HARMLESS = _pattern(
     r"\Aspark\.kerberos\.renewal\.credentials\Z|\Aspark\.kubernetes\.(?:driver|executor)\.(?:secrets|secretKeyRef)\."
     r"|\Aspark\.kubernetes\.(?:container\.image\.pullSecrets|kerberos\.tokenSecret\.itemKey)\Z"
     r"|(?:\A|\.)GOOGLE_APPLICATION_CREDENTIALS\Z",
@@ -158,20 +175,20 @@ _REFERS = frozenset({"backend", "endpoint", "env", "id", "ids", "less", "model",
 _IDS = frozenset({"id", "ids"})
 _ITSELF = frozenset({("key", "id"), ("key", "ids"), ("webhook", "url")})
 _LONGEST_REFERENCE = 200
-_SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]{0,20}://")
-_BETWEEN_WORDS = re.compile(r"[-/._:@,]+")
-_READABLE = re.compile(r"(?:(?:[A-Z]?[a-z]{1,16}|[A-Z]{1,16}){1,4}\d{0,4}|\d{1,4})?\Z")
-_PATH = re.compile(r"[/:]")
-_NUMBERED = re.compile(r"[a-z]{4,}\d")
+_SCHEME = _pattern(r"\A[A-Za-z][A-Za-z0-9+.-]{0,20}://")
+_BETWEEN_WORDS = _pattern(r"[-/._:@,]+")
+_READABLE = _pattern(r"(?:(?:[A-Z]?[a-z]{1,16}|[A-Z]{1,16}){1,4}\d{0,4}|\d{1,4})?\Z")
+_PATH = _pattern(r"[/:]")
+_NUMBERED = _pattern(r"[a-z]{4,}\d")
 """A word with a number at its end is how people choose passwords (`Summer2024`), and seldom a name; `v2` is one."""
-_NO_VOWEL = re.compile(r"[b-df-hj-np-tv-xz]{6}", re.IGNORECASE)
-_PLAIN = re.compile(
+_NO_VOWEL = _pattern(r"[b-df-hj-np-tv-xz]{6}", re.IGNORECASE)
+_PLAIN = _pattern(
     # Nothing, a number, perhaps with a unit of time or size, a truth value, the ARN of something that AWS keeps
     r"\A(?:[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+|\s?(?:[mu]?s|m|min|h|d|b|[kmgtp]b?))?"
     r"|true|false|none|null|arn:aws[\w-]*:\S+)?\Z",
     re.IGNORECASE,
 )
-_NOT_BY_PARTS = re.compile(r"\A(?:tokeni[sz]|secretar|prox(?:y|ies))")
+_NOT_BY_PARTS = _pattern(r"\A(?:tokeni[sz]|secretar|prox(?:y|ies))")
 """Words that hold one of Airflow's names, or are one: of a proxy's URL only a password is secret; that has a shape."""
 
 
@@ -236,22 +253,22 @@ def is_plain(value: object) -> bool:
 
 
 SHAPES = (
-    ("an AWS access key id", re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{12,}(?![a-z])")),
-    ("a URL with a password", re.compile(r"(?P<keep>(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]*://)[^/\s@:]*:[^/\s@]+(?=@)")),
+    ("an AWS access key id", _pattern(r"(?<![A-Za-z0-9])(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{12,}(?![a-z])")),
+    ("a URL with a password", _pattern(r"(?P<keep>(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]*://)[^/\s@:]*:[^/\s@]+(?=@)")),
     (
         "a URL with a password",
-        re.compile(r"(?P<keep>jdbc:oracle:\w{1,20}:)[^/\s@]{1,300}/[^\s@]{1,300}(?=@)", re.IGNORECASE),
+        _pattern(r"(?P<keep>jdbc:oracle:\w{1,20}:)[^/\s@]{1,300}/[^\s@]{1,300}(?=@)", re.IGNORECASE),
     ),
     (
         "a URL with a password",
-        re.compile(
+        _pattern(
             r"(?P<keep>[?&;](?:password|passwd|pwd|passphrase|secret|token|sig|x-amz-signature)=)[^&;\s{\"']+",
             re.IGNORECASE,
         ),
     ),
     (
         "the URL of a webhook",
-        re.compile(
+        _pattern(
             r"(?P<keep>https://(?:hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)"
             r"|discord(?:app)?\.com/api/webhooks|[\w.-]+\.webhook\.office\.com|outlook\.office(?:365)?\.com/webhook"
             r"|chat\.googleapis\.com/v1/spaces|hooks\.zapier\.com/hooks|[\w.-]+\.hooks\.n8n\.cloud)/)[^\s\"'<>]+",
@@ -260,30 +277,30 @@ SHAPES = (
     ),
     (
         "a private key",
-        re.compile(
+        _pattern(
             r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?"
             r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
             re.DOTALL,
         ),
     ),
-    ("a signed token", re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")),
-    ("an authorization", re.compile(r"(?P<keep>\bbearer\s+)(?=\S*\d)[\w.~+/=-]{8,}", re.IGNORECASE)),
+    ("a signed token", _pattern(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")),
+    ("an authorization", _pattern(r"(?P<keep>\bbearer\s+)(?=\S*\d)[\w.~+/=-]{8,}", re.IGNORECASE)),
     (
         # "Basic Statistics" is no base64: that has a capital after a small letter.
         "an authorization",
-        re.compile(r"(?P<keep>\b[Bb]asic\s+)(?=[A-Za-z0-9+/]*[a-z0-9+/][A-Z])[A-Za-z0-9+/]{8,}={0,2}(?!\w)"),
+        _pattern(r"(?P<keep>\b[Bb]asic\s+)(?=[A-Za-z0-9+/]*[a-z0-9+/][A-Z])[A-Za-z0-9+/]{8,}={0,2}(?!\w)"),
     ),
     (
         "an access token",
-        re.compile(
+        _pattern(
             r"(?<![A-Za-z0-9])(?:gh[opusr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
             r"|dapi[0-9a-f]{32}|hvs\.[\w-]{20,}|AIza[\w-]{35}|sk_live_\w{16,}|sk-[\w-]{20,})"
         ),
     ),
 )
 """Names of secrets, and patterns that find them; where there is a group `keep`, that part of it is no secret."""
-AWS_SECRET = re.compile(r"(?<![\w/+:.-])[A-Za-z0-9/+]{40}(?![\w/+=.-])")
-_PAIR = re.compile(
+AWS_SECRET = _pattern(r"(?<![\w/+:.-])[A-Za-z0-9/+]{40}(?![\w/+=.-])")
+_PAIR = _pattern(
     # name=value, -Dname=value; "name": "value" however often it was quoted; `name: value` at the start of a line.
     # Each begins where nothing of its kind stands before it, so that a long word is looked at once.
     r"""(?<![\w.-])(?:[^\WA-Za-z_]|[.-])*(?:(?<=-)D)?(?P<plain>[A-Za-z_][\w.-]*)=(?P<plain_value>{value})"""
@@ -293,12 +310,12 @@ _PAIR = re.compile(
     ),
     re.MULTILINE,
 )
-_OPENING = re.compile(r"\{[{%]")
-_CLOSING = re.compile(r"[%}]\}")
-_CONNECTION = re.compile(r"\bconn\b")
-_SECRET_OF_CONNECTION = re.compile(r"\b(?:password|get_password|extra|extra_dejson|get_uri|as_json)\b")
-_VARIABLE = re.compile(r"\bvar\b")
-_NAME_IN_TEMPLATE = re.compile(r"[\w.-]+")
+_OPENING = _pattern(r"\{[{%]")
+_CLOSING = _pattern(r"[%}]\}")
+_CONNECTION = _pattern(r"\bconn\b")
+_SECRET_OF_CONNECTION = _pattern(r"\b(?:password|get_password|extra|extra_dejson|get_uri|as_json)\b")
+_VARIABLE = _pattern(r"\bvar\b")
+_NAME_IN_TEMPLATE = _pattern(r"[\w.-]+")
 
 
 def secret_in(text: str, names: Callable[[str], bool] = names_a_secret) -> str | None:
