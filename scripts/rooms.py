@@ -31,7 +31,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "health",
     ),
     "spark": (
-        "stored execution handover",
+        "execution handover",
+        "stored",
         "output",
         "kinds",
         "input",

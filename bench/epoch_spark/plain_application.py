@@ -21,11 +21,11 @@ from typing import Any
 if "SPARK_REMOTE" in os.environ:
     import gc
 
-    from airflow_cairn.spark.remote.channel import import_client, pandas_when_used
+    from airflow_cairn.spark.remote.deferred_pandas import pandas_when_used
 
     gc.disable()
     with pandas_when_used():
-        import_client()
+        import pyspark.sql.connect.session  # noqa: F401 - what `import_client` loads
     gc.freeze()
     gc.enable()
 

@@ -30,7 +30,8 @@ from ..execution.failure_kinds import error_line
 from ..execution.fence import END_SIGNAL
 from ..execution.log_lines import print_log_lines, say
 from ..execution.transport import JOB_SERVER, Heard, hear, note_version
-from .channel import ConnectChannel, channel_builder, check_version, import_client, pandas_when_used
+from .channel import ConnectChannel, channel_builder, check_version, import_client
+from .deferred_pandas import pandas_when_used
 from .server import GLOBAL_VIEWS, LOOPBACK, SESSION_TIMEOUT_S, ConnectServer
 from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission, is_function, release_replaced
 

@@ -55,8 +55,9 @@ def main() -> int:
         return 1
     if not _lives(folder):
         return 0
-    from .channel import import_client, pandas_when_used
+    from .channel import import_client
     from .client import EVERY_STAGE, loading
+    from .deferred_pandas import pandas_when_used
 
     with loading(), pandas_when_used():
         import_client()

@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.rules.server import Activity
 from airflow_cairn.spark.handover.conf import open_driver_store, store_options
 from airflow_cairn.spark.remote import session_driver
-from airflow_cairn.spark.remote.channel import pandas_when_used
+from airflow_cairn.spark.remote.deferred_pandas import pandas_when_used
 from airflow_cairn.spark.remote.jvm_sessions import ServerSession, StaleSessions
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import IDENTITY, TOKEN, ServerTask

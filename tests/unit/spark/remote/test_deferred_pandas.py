@@ -7,7 +7,7 @@ import pytest
 
 START = """
 import pickle, sys, threading
-from airflow_cairn.spark.remote.channel import pandas_when_used
+from airflow_cairn.spark.remote.deferred_pandas import pandas_when_used
 {before}
 with pandas_when_used():
     {inside}
