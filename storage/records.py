@@ -2,7 +2,7 @@
 
 Python generates and compiles six methods for each frozen dataclass: half a millisecond a class, and half of the time in
 which a DAG file, a client or the command line imports this package. Most of these classes stay unused there. Of a class
-that is used, most processes need the constructor alone, so that is compiled here: Python would make a whole class.
+that is used, most processes need the constructor alone. It is compiled here, because Python would make a whole class.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, fields
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["MadeWhenUsed", "dataclass"]
-
-_OTHERS = ("__repr__", "__eq__", "__hash__")
 
 
 class MadeWhenUsed:
@@ -69,8 +68,7 @@ def _record(cls: type, *, frozen: bool, slots: bool) -> type:
     params: Any = vars(cls)["__dataclass_params__"]
     params.init = params.repr = params.eq = True
     params.frozen = frozen
-    methods: dict[str, object] = {name: MadeWhenUsed(cls, name, partial(_by_python, cls, name)) for name in _OTHERS}
-    methods["__init__"] = MadeWhenUsed(cls, "__init__", partial(_constructor, cls))
+    methods: dict[str, object] = {name: MadeWhenUsed(cls, name, partial(make, cls)) for name, make in _METHODS.items()}
     if not frozen:
         methods["__hash__"] = None  # as Python does for what can change
     for name, method in methods.items():
@@ -95,8 +93,8 @@ _FACTORY = _Given()
 def _constructor(cls: type) -> Callable[..., Any]:
     """Compile the constructor of a class."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_FACTORY": _FACTORY}
-    by_place, by_name, body = ["self"], [], []
-    for each in fields(cls):  # type: ignore[arg-type]
+    by_place, by_name, body = ["self"], list[str](), list[str]()
+    for each in fields(cls):
         name = parameter = value = each.name
         if each.default is not MISSING:
             known[f"_default_{name}"] = each.default
@@ -112,26 +110,56 @@ def _constructor(cls: type) -> Callable[..., Any]:
     parameters = [*by_place, *(["*", *by_name] if by_name else [])]
     exec(f"def __init__({', '.join(parameters)}):\n {'; '.join(body) or 'pass'}", known)  # noqa: S102 - as dataclasses do
     made = known["__init__"]
-    made.__annotations__ = {**{each.name: each.type for each in fields(cls)}, "return": None}  # type: ignore[arg-type]
-    made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    made.__annotations__ = {**{each.name: each.type for each in fields(cls)}, "return": None}
+    return _named(cls, made)
+
+
+def _shown(cls: type) -> Callable[..., Any]:
+    """Have Python generate the text of a record, for a class with the same fields."""
+    same = [(each.name, each.type, copy.copy(each)) for each in fields(cls)]
+    # Without a text of its own, Python would inspect the class for one.
+    twin = dataclasses.make_dataclass(cls.__name__, same, namespace={"__doc__": cls.__doc__}, init=False, eq=False)
+    return _named(cls, vars(twin)["__repr__"])
+
+
+def _equal(cls: type) -> Callable[..., Any]:
+    values = _values([each.name for each in fields(cls) if each.compare])
+
+    def __eq__(self: object, other: object) -> Any:  # noqa: N807 - it becomes a method
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return _named(cls, __eq__)
+
+
+def _hash(cls: type) -> Callable[..., Any]:
+    counted = (each for each in fields(cls) if (each.compare if each.hash is None else each.hash))
+    values = _values([each.name for each in counted])
+
+    def __hash__(self: object) -> int:  # noqa: N807 - it becomes a method
+        return hash(values(self))
+
+    return _named(cls, __hash__)
+
+
+def _values(names: list[str]) -> Callable[[object], tuple[Any, ...]]:
+    """Return the function that gives these fields of a record as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda record: tuple(getattr(record, name) for name in names)
+
+
+def _named(cls: type, made: Any) -> Callable[..., Any]:
+    made.__qualname__, made.__module__ = f"{cls.__qualname__}.{made.__name__}", cls.__module__
     return made  # type: ignore[no-any-return]
 
 
-def _by_python(cls: type, name: str) -> Callable[..., Any]:
-    """Have Python generate another method, for a class with the same fields."""
-    shown = name == "__repr__"
-    twin = dataclasses.make_dataclass(
-        cls.__name__,
-        [(each.name, each.type, copy.copy(each)) for each in fields(cls)],  # type: ignore[arg-type]
-        namespace={"__doc__": ""},  # else Python would inspect the constructor for it
-        init=False,
-        repr=shown,
-        eq=not shown,
-        unsafe_hash=not shown,
-    )
-    made: Any = vars(twin)[name]
-    made.__qualname__, made.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
-    return made  # type: ignore[no-any-return]
+_METHODS: dict[str, Callable[[type], Callable[..., Any]]] = {
+    "__init__": _constructor,
+    "__repr__": _shown,
+    "__eq__": _equal,
+    "__hash__": _hash,
+}
+"""Makes each method that a record has unless its class has its own."""
 
 
 def _refuse_to_set(self: object, name: str, value: object) -> None:
@@ -147,11 +175,11 @@ def _refuse_to_delete(self: object, name: str) -> None:
 
 
 def _state(self: object) -> list[Any]:
-    return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
+    return [getattr(self, each.name) for each in fields(self)]
 
 
 def _set_state(self: object, state: list[Any]) -> None:
-    for each, value in zip(fields(self), state, strict=True):  # type: ignore[arg-type]
+    for each, value in zip(fields(self), state, strict=True):
         object.__setattr__(self, each.name, value)
 
 
