@@ -19,14 +19,16 @@ from pathlib import Path
 from types import TracebackType
 
 from ..checkpoint.masking import names_a_secret
+from ..spark.handover.conf import STORAGE
 from ..spark.remote.fork_server import ENDED, GO, LOCK, LOG, READY, START_S, peer_uid
+from ..spark.remote.submission import VARIABLE, Submission
 from .session_server import folder_of, server_folder
 
 log = logging.getLogger("airflow_cairn")
 
 _AT_START = re.compile(
     r"_?PYTHON|LD_|GLIBC_|MALLOC_|JE_|LC_|LANG|HOME\Z|PATH\Z|OPENSSL_|SSLKEYLOGFILE"
-    r"|SPARK_|PYSPARK_|PY4J_|GRPC_|PROTOCOL_BUFFERS_|ARROW_|NUMPY_|NPY_|OPENBLAS_|GOTO_|OMP_|GFORTRAN_"
+    r"|BOTO_|SPARK_|PYSPARK_|PY4J_|GRPC_|PROTOCOL_BUFFERS_|ARROW_|NUMPY_|NPY_|OPENBLAS_|GOTO_|OMP_|GFORTRAN_"
 )
 """Variables that Python, PySpark and its libraries read while they are loaded (measured); a child cannot set these."""
 _MAY_HOLD_SECRETS = re.compile(r"SPARK_REMOTE|PYSPARK_SUBMIT_ARGS|PYSPARK_REMOTE_INIT_CONF|SPARK_\w*(CONF|OPTS)")
@@ -191,8 +193,18 @@ def _start(home: int, name: str, folder: Path, environment: Mapping[str, str]) -
         with open(
             os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=home), "wb"
         ) as said:
+            scheme = _storage_of(environment).partition(":")[0]
             process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "airflow_cairn.spark.remote.fork_server", str(folder), name, str(lock)],
+                [
+                    sys.executable,
+                    "-u",
+                    "-m",
+                    "airflow_cairn.spark.remote.fork_server",
+                    str(folder),
+                    name,
+                    str(lock),
+                    scheme,
+                ],
                 env=_at_start(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -206,6 +218,11 @@ def _start(home: int, name: str, folder: Path, environment: Mapping[str, str]) -
         os.close(lock)
     process.returncode = 0  # it outlives this task, and Popen would warn
     return f"process {process.pid} loads it for those of the next stages"
+
+
+def _storage_of(environment: Mapping[str, str]) -> str:
+    submitted = environment.get(VARIABLE)
+    return Submission.from_json(submitted).handed.get(STORAGE, "") if submitted else ""
 
 
 def _at_start(environment: Mapping[str, str]) -> dict[str, str]:

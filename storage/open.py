@@ -81,6 +81,20 @@ def _class_of(scheme: str) -> type[BucketStore[Any]]:
     return S3Store
 
 
+def load(scheme: str) -> None:
+    """Load what is dear to load for a store, in a process whose forks will open one; reads no credentials.
+
+    Args:
+        scheme: of the storage. Only what opens S3 is loaded, and not where boto3 would load AWS's own runtime, which
+            may start threads.
+    """
+    if scheme == "s3" and _is_installed("boto3") and not _is_installed("awscrt"):
+        from .s3 import store  # noqa: F401 - boto3 comes with it
+        from .s3.clients import read_descriptions
+
+        read_descriptions()
+
+
 def check_packages(uri: str | StorageUri) -> None:
     """Check that the packages of a storage's scheme are installed, without an import of them.
 

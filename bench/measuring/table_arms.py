@@ -216,7 +216,7 @@ def arms(spark: SparkSession, at: Services, commits: int) -> dict[str, Plain | C
 
     def plain(df: DataFrame) -> None:
         url = f"s3a://{BUCKET}/plain"
-        with committer.CommitterSettings(spark, committer.choose(spark, url)).write() as options:
+        with committer.choose(spark, url).write() as options:
             df.write.mode("append").options(**options).parquet(url)
 
     with_delta = f"{delta.replace('s3:', 's3a:')}/spark"

@@ -1,9 +1,10 @@
 """The process that clients of a Spark Connect server are forked from: it has loaded PySpark, so that they need not.
 
-`python -u -m airflow_cairn.spark.remote.fork_server FOLDER SOCKET LOCK`, beside a server that Cairn runs here. LOCK is
-the descriptor of the locked file that makes it the only one. It forks for each task that connects, and the child reads
-what the task sends: environment and output. So this process never holds a secret. It opens no channel: a process that
-forks with grpc open may hang. Decision 0064 says who can race, and what a crash leaves.
+`python -u -m airflow_cairn.spark.remote.fork_server FOLDER SOCKET LOCK SCHEME`, beside a server that Cairn runs here.
+LOCK is the descriptor of the locked file that makes it the only one, SCHEME that of the job's storage. It forks for
+each task that connects, and the child reads what the task sends: environment and output. So this process never holds a
+secret. It opens no channel: a process that forks with grpc open may hang. Decision 0064 says who can race, and what a
+crash leaves.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> int:
     Returns:
         The exit status.
     """
-    folder, name, lock = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    folder, name, lock, scheme = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     since_ns = os.fstat(lock).st_mtime_ns
     if _threads() > 1:
         # A child would get the locks that another thread holds. Something that starts with each Python has started one.
@@ -55,6 +56,7 @@ def main() -> int:
         return 1
     if not _lives(folder):
         return 0
+    from ...storage.open import load
     from .channel import import_client
     from .client import EVERY_STAGE, loading
     from .deferred_pandas import pandas_when_used
@@ -63,6 +65,7 @@ def main() -> int:
         import_client()
         for module in EVERY_STAGE:
             importlib.import_module(module)
+        load(scheme)
     connection = ForkServer(folder, name, lock, since_ns).serve()
     return 0 if connection is None else run_client(connection)
 

@@ -110,6 +110,14 @@ def _loader() -> Any:
     return create_loader()
 
 
+def read_descriptions() -> None:
+    """Read what each client of a process is made of; it holds nothing of this process, no credentials either."""
+    for name in ("service-2", "endpoint-rule-set-1"):
+        _loader().load_service_model("s3", name)
+    for name in ("endpoints", "partitions", "sdk-default-configuration"):
+        _loader().load_data(name)
+
+
 def _make(options: S3Options, uri: str) -> Any:
     try:
         core = botocore.session.get_session()

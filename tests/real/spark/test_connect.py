@@ -176,7 +176,7 @@ def test_how_often_a_stage_asks_the_server(clients: Clients) -> None:
         pipeline.trigger(epoch)
         asked = found(clients.run(pipeline.begin(epoch), "counting.routes", py_files=(module,)))
         pipeline.complete(epoch)
-    of_read, of_update, of_all = map(Counter, asked["calls"])
+    of_read, of_update, of_all = (Counter[str](each) for each in asked["calls"])
     # Two of the first five are PySpark's own. The columns of what the author gives have to be known, and no others.
     assert of_read == {"Config": 2, "AnalyzePlan": 1}
     # A write reads the session's settings, sets some, and puts them back; a keyed one also asks whether Spark adapts.

@@ -71,12 +71,13 @@ class Stages:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._count = 0
 
-    def submission(self, code: str, *arguments: str) -> Submission:
+    def submission(self, code: str, *arguments: str, handed: dict[str, str] | None = None) -> Submission:
         self._count += 1
         application = self.folder / "application.py"
         application.write_text(code)
         at = {"host": "localhost", "port": self.server.port}
-        return Submission(str(application), session_id(f"{self.folder} {self._count}"), {}, at, arguments, nonce=NONCE)
+        session = session_id(f"{self.folder} {self._count}")
+        return Submission(str(application), session, handed or {}, at, arguments, nonce=NONCE)
 
     def client(
         self, code: str, *arguments: str, forks: bool = True, env: dict[str, str] | None = None
@@ -182,6 +183,42 @@ def test_a_forked_client_is_what_a_new_process_is(stages: Stages, said: Said, mo
         assert stages.run(drawn) == Ended(0)
     first, second = re.findall(r"DRAWN (\S+) (\S+) True", said.text)
     assert not set(first) & set(second)
+
+
+OPENS_S3 = """
+import json, sys
+loaded = "boto3" in sys.modules
+import botocore.loaders, json
+json.loads = None  # as each description is parsed
+from airflow_cairn.storage.network.options import S3Options
+from airflow_cairn.storage.s3.clients import client_for
+try:
+    client_for(S3Options(region="eu-central-1"), "s3://lake")
+except TypeError:
+    print("PARSES", loaded)
+else:
+    print("PARSES NOTHING", loaded)
+"""
+
+
+@pytest.mark.parametrize(
+    ("storage", "loaded"), [("s3://lake/cairn", "PARSES NOTHING True"), ("file:///lake", "PARSES False")]
+)
+def test_what_opens_the_jobs_storage_is_loaded_too(
+    stages: Stages, said: Said, monkeypatch: pytest.MonkeyPatch, storage: str, loaded: str
+) -> None:
+    """Without credentials, of which boto3 reads a file of the user's when it makes a client."""
+    home = stages.folder / "home"
+    (home / ".aws").mkdir(parents=True)
+    (home / ".aws" / "credentials").write_text(f"[default]\naws_access_key_id=x\naws_secret_access_key={SECRET}\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    first = stages.submission("", handed={"spark.cairn.storage": storage})
+    assert forked(NONCE, {**os.environ, VARIABLE: first.to_json()}) is None
+    fork_server = stages.up()
+    assert not in_memory(fork_server.pid, SECRET)
+    assert stages.run(OPENS_S3) == Ended(0)
+    assert loaded in said.text
 
 
 @pytest.mark.parametrize("forks", [True, False], ids=["forked", "new"])

@@ -27,7 +27,7 @@ def test_settings_of_a_client_are_one_request() -> None:
     assert asked == [(("spark.cairn.job", None), ("spark.app.id", None))]
 
 
-SET_TOGETHER = (
+SET_TOGETHER: tuple[tuple[dict[str, str | None], dict[str, str], int], ...] = (
     ({"a": "1", "b": "2"}, {"a": "1", "b": "2", "kept": "0"}, 1),
     ({"kept": None, "c": "3"}, {"c": "3"}, 2),
     ({"kept": None}, {}, 1),
