@@ -175,11 +175,11 @@ def _refuse_to_delete(self: object, name: str) -> None:
 
 
 def _state(self: object) -> list[Any]:
-    return [getattr(self, each.name) for each in fields(self)]
+    return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
 
 
 def _set_state(self: object, state: list[Any]) -> None:
-    for each, value in zip(fields(self), state, strict=True):
+    for each, value in zip(fields(self), state, strict=True):  # type: ignore[arg-type]
         object.__setattr__(self, each.name, value)
 
 
