@@ -8,6 +8,7 @@ are no locks: a driver may die anywhere, and the next process settles what it le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -389,10 +390,14 @@ class Epoch(EpochState):
                 "the DAG gives this program places in application_args, so the operator acknowledges what it writes "
                 "there. Take the epoch's block out of the program, or the places out of application_args"
             )
-        self._triggered_at_ms = self._fence.enter()
+        with ThreadPoolExecutor(1, "cairn-restore") as beside:
+            # Each request to a bucket takes a while. What a checkpoint names never changes, so it may be read before it
+            # is known whether this driver is still wanted. If it is not, that is the error, whatever the read has met.
+            read = beside.submit(self._carried.load, self._files, self._handover.restore, self._backlog)
+            self._triggered_at_ms = self._fence.enter()
         self._start_delay_ms = self._since_trigger_ms()
         try:
-            self._carried.load(self._files, self._handover.restore, self._backlog)
+            read.result()
             self._event_time.load()
             restored = (stored.output for stored in self._carried.outputs.values())
             self._writer.key_groups = key_groups.number_of(self._handover, restored)
