@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,16 +41,16 @@ def test_settings_are_changed_together(values: dict[str, str | None], after: dic
     from pyspark.sql.connect.session import SparkSession
 
     one = session_id("one")
-    with connect_server() as server:
+    with connect_server() as server, ExitStack() as opened:
         builder = channel_builder(server_of("localhost", server.port), one)
         spark: Any = SparkSession.builder.channelBuilder(builder).create()
+        opened.callback(spark.stop)  # else PySpark would ask a server that is gone, for ten minutes
         spark.conf.set("kept", "0")
         server.asked.clear()
         set_conf(spark, values)
         assert [method for method, _, _ in server.asked] == ["Config"] * requests
         (conf,) = server.conf.values()
         assert conf == after
-        spark.stop()
 
 
 def test_settings_of_a_driver_are_changed_one_by_one() -> None:
