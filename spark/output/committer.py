@@ -106,9 +106,11 @@ def choose(spark: SparkSession, url: str) -> CommitterSettings:
         InvalidConfigError: version 2 is set, or the classes are missing without which no write to `gs://` or `abfss://`
             is safe.
     """
-    found = conf_of(spark, *_READ)
+    with _lock:  # what another thread's write has set is not the session's own
+        found = conf_of(spark, *_READ)
+        own = None if identity_of(spark) in _sessions else found
     _refuse_version_2(spark, found)
-    return CommitterSettings(spark, _committer_for(spark, url), found)
+    return CommitterSettings(spark, _committer_for(spark, url), own)
 
 
 def _committer_for(spark: SparkSession, url: str) -> Committer:

@@ -102,6 +102,16 @@ def test_threads_of_an_application_may_write_at_once(
         assert [rows(epoch.state(f"s{each}")) for each in range(8)] == [[("A-B", each)] for each in range(8)]
 
 
+def test_a_committer_chosen_while_another_write_runs(spark: SparkSession, foreign_committer: str) -> None:
+    """What that write has set is not the session's own: the later write sets it again, and puts the session's back."""
+    with committer.choose(spark, "file:///lake/x/").write():
+        later = committer.choose(spark, "file:///lake/y/")
+    assert spark.conf.get(committer.PROTOCOL) == foreign_committer
+    with later.write():
+        assert spark.conf.get(committer.PROTOCOL) == committer.CLASSIC.protocol
+    assert spark.conf.get(committer.PROTOCOL) == foreign_committer
+
+
 def test_without_the_magic_classes_s3a_is_written_by_renaming_and_says_so(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
