@@ -16,7 +16,7 @@ from contextlib import suppress
 from copy import copy
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pyarrow.dataset
@@ -33,8 +33,12 @@ from airflow_cairn.operators.stage.outcome import StageFailedError
 from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
+from tests.real.spark.pipeline import Pipeline, rows
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -70,7 +74,7 @@ def test_a_function_is_a_stage(job: Job, conf: dict[str, str], said: Said) -> No
     assert [each.id for each in job.coordinator.head().completed] == [1]
 
 
-def test_programs_without_a_block(job: Job, conf: dict[str, str], said: Said) -> None:
+def test_programs_without_a_block(spark: SparkSession, job: Job, conf: dict[str, str], said: Said) -> None:
     """decision 0058: a script and a jar that runs SQL, between two stages with a block; each reads the one before."""
     jars = Path(pyspark.__file__).parent / "jars"
     variables = {
@@ -79,10 +83,9 @@ def test_programs_without_a_block(job: Job, conf: dict[str, str], said: Said) ->
         "totals": NewState("totals"),
         "league": Publish("league", format="csv", options={"header": "true"}),
     }
-    stages: dict[str, dict[str, Any]] = {
-        "flights": {"application": "between_plain.py", "application_args": ["flights"]},
+    programs: dict[str, dict[str, Any]] = {
         "clean": {
-            "application": "plain_clean.py",
+            "application": str(APPLICATIONS / "plain_clean.py"),
             "application_args": [SliceStart("%Y-%m-%d"), Read("flights"), Output("clean")],
         },
         "totals": {
@@ -93,19 +96,25 @@ def test_programs_without_a_block(job: Job, conf: dict[str, str], said: Said) ->
                 *(each for name, place in variables.items() for each in ("--hivevar", f"{name}=" + place)),
             ],
         },
-        "report": {"application": "between_plain.py", "application_args": ["report"]},
     }
-    upstream = {"clean": ("flights",), "totals": ("clean",), "report": ("clean", "totals")}
+    upstream = {"flights": (), "clean": ("flights",), "totals": ("clean",), "report": ("clean", "totals")}
     reads = Slice(start="2026-01-01T00:00:00+00:00", end="2026-01-02T00:00:00+00:00")
-    checkpoint = job.trigger(RUN, *(StageSpec(each, upstream.get(each, ())) for each in stages), reads=reads)
-    for uid, options in stages.items():
-        application = str(APPLICATIONS / options.pop("application"))
+    checkpoint = job.trigger(RUN, *(StageSpec(*each) for each in upstream.items()), reads=reads)
+    blocks = Pipeline(job.storage, spark, job=job.name)
+    with blocks.epoch(RUN, "flights") as epoch:
+        flights = [("BER", 5), ("BER", 7), ("MUC", 1), ("MUC", None)]
+        epoch.write(spark.createDataFrame(flights, "airport string, delay int"))
+    for uid, options in programs.items():
         given = {"storage": job.storage, "job": job.name, "conn_id": "spark_here", "conf": conf, **options}
-        operator = SparkEpochOperator(task_id=uid, application=application, **given)
+        operator = SparkEpochOperator(task_id=uid, **given)
         assert operator.execute(context(Ti(run_id=RUN, task_id=uid))) is not None
-    days, totals = "[('2026-01-01', 'BER'), ('2026-01-01', 'MUC')]", "[('BER', 2), ('MUC', 1)]"
-    assert f"FOUND {days} {totals} [('BER', '2'), ('MUC', '1')]" in said.text
-    assert [each.id for each in job.coordinator.head().completed] == [checkpoint]
+    with blocks.epoch(RUN, "report") as epoch:
+        days = epoch.read("clean").select("day", "airport").distinct()
+        assert rows(days) == [("2026-01-01", "BER"), ("2026-01-01", "MUC")]
+        assert rows(epoch.read("totals", "totals", kind="state")) == [("BER", 2), ("MUC", 1)]
+        assert rows(epoch.read("totals", "league", kind="table")) == [("BER", "2"), ("MUC", "1")]
+    blocks.forget()
+    assert blocks.complete(RUN) == checkpoint
     assert all(each.whole for each in job.coordinator.verify(deep=True))
 
 

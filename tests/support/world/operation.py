@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.memory_store import MemoryStore
+from tests.support.parsed_once import parsed_once
 from tests.support.world.places import can_fork
 from tests.support.world.world import World
 from tests.support.wrapped_stores import RecordingStore
@@ -61,7 +62,7 @@ def forked(operation: Operation) -> tuple[World, Run]:
 @cache
 def writes_of(operation: Operation) -> list[str]:
     """Run an operation once and give its writes, as they were recorded."""
-    with operation.limited():
+    with parsed_once(), operation.limited():
         world, run = forked(operation)
         recording = RecordingStore(world.store)
         run(world, recording)
