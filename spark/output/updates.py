@@ -287,7 +287,7 @@ def _planned_delta(
     local: LocalState | None,
 ) -> Planned:
     """Plan the delta of an epoch."""
-    output, key = parts.output, update.key
+    output = parts.output
     plan = partial(writer.plan_delta, output, number=number, size_bytes=size_bytes)
     if update.merge is not None:
         assert update.changed is not None, "partials are rows"
@@ -295,13 +295,15 @@ def _planned_delta(
             return plan(update.changed)
         rows = rows_of_files(update.spark, files, parts, local).unionByName(update.changed)
         return plan(rows, made=_merging(output), merged=True)
-    changed = deltas.rows_of(update.changed, update.deletes)
+    newest = merges.Newest(update.key, schema_of(output).names, number)
     if not parts.files:
-        return plan(changed, made=lambda placed: merges.as_delta(placed, key, number))
+        changed, deleted = deltas.rows_of(update.changed, update.deletes)
+        if update.changed is None:
+            newest = replace(newest, columns=update.key)
+        return plan(changed, made=lambda placed: newest.as_delta(placed, deleted))
     # All rows of the deltas, ended ones too: the base may have an older row of their key.
     stored = rows_of_files(update.spark, files, parts, local, deltas.own_columns())
-    rows = stored.unionByName(changed, allowMissingColumns=True)
-    return plan(rows, made=lambda placed: merges.as_one_delta(placed, key, number), merged=True)
+    return plan(newest.rows_of(stored, update.changed, update.deletes), made=newest.as_one_delta, merged=True)
 
 
 def _whole(
@@ -313,18 +315,21 @@ def _whole(
     lasting: Callable[[DataFrame], DataFrame],
 ) -> Stored:
     """Write a new or small state whole, in one query: the old rows with the changes."""
-    before, key, changed = update.before, update.key, update.changed
-    is_small = before is not None and merges.is_small([file.handle for file in before.files])
+    before, changed = update.before, update.changed
+    there = [] if before is None else [file.handle for file in before.files]
+    is_small = before is not None and merges.is_small(there)
     if before is not None:
         output, stored = before.output, _read(update, files, before, local)
     else:
         assert changed is not None, "the first update has rows"
         output_id = f"state.{update.name}"
-        output, stored = Output("state", update.name, "", schema_json(output_id, changed), key), None
+        output, stored = Output("state", update.name, "", schema_json(output_id, changed), update.key), None
     if update.merge is None:
-        rows = merges.rows_of(stored, deltas.rows_of(changed, update.deletes))
+        # In one shuffle and one sort: leaving out first what deltas have replaced would be another join of all rows.
+        newest = merges.Newest(update.key, schema_of(output).names, deltas.next_number(there))
+        rows = newest.rows_of(stored, changed, update.deletes)
         # After the merge: an ended row still hides the older row of its key.
-        planned = writer.plan_base(output, rows, lambda placed: lasting(merges.applied(placed, key)), is_small=is_small)
+        planned = writer.plan_base(output, rows, lambda placed: lasting(newest.as_base(placed)), is_small=is_small)
         return _written_once(update, planned, writer, written)
     assert changed is not None, "partials are rows"
     rows = changed if stored is None else stored.unionByName(changed)
@@ -335,14 +340,16 @@ def _whole(
 def _merging(output: Output) -> Callable[[DataFrame], DataFrame]:
     """Return the function that merges placed partials into one row for each key."""
     schema, key, merge = schema_of(output), output.key, output.merge
-    return lambda placed: merge_rows(placed, schema, key, merge, key_groups.PLACES)
+    return lambda placed: key_groups.without_target(merge_rows(placed, schema, key, merge, key_groups.PLACES))
 
 
 def _read(update: Update, files: JobFiles, before: Stored, local: LocalState | None) -> DataFrame | None:
-    """Read a state for writing it whole; partials as they are, to be merged with the epoch's."""
-    if update.merge is None:
-        return frame(update.spark, files, before, local=local)
-    return rows_of_files(update.spark, files, before, local) if before.files else None
+    """Read all rows of base and deltas, to be merged with the epoch's; None if there are none."""
+    if before.files:
+        own = deltas.own_columns() if update.merge is None else ()
+        return rows_of_files(update.spark, files, before, local, own)
+    # Deleted keys have no columns but those of the key.
+    return frame(update.spark, files, before) if update.changed is None else None
 
 
 def _written_once(update: Update, planned: Planned, writer: Writer, written: Callable[[Planned], Stored]) -> Stored:
@@ -360,7 +367,7 @@ def _twice(update: Update) -> InvalidStateError:
     """Make the error for an update with a duplicate key; looks for one such key."""
     from pyspark.sql import functions as F
 
-    rows = deltas.rows_of(update.changed, update.deletes)
+    rows, _ = deltas.rows_of(update.changed, update.deletes)
     keys = deltas.only_keys(rows, update.key)
     twice = as_text(keys.groupBy(*keys.columns).count().where(F.col("count") > 1)).first()
     # None if the rows differ each time that Spark computes them.

@@ -206,7 +206,7 @@ class Writer:
         Args:
             output: the new state; its files go into a new folder.
             rows: the rows to make the state of.
-            made: makes the state of the rows, once they are placed by key group.
+            made: makes the state of the rows, once they are placed by key group; leaves out where they were placed.
             is_small: the state has been small so far, so it needs no file for each subtask.
         """
         folder = self.folder_of(output.id)
@@ -224,7 +224,7 @@ class Writer:
         rows: DataFrame,
         number: int,
         size_bytes: int,
-        made: Callable[[DataFrame], DataFrame] = lambda placed: placed,
+        made: Callable[[DataFrame], DataFrame] = key_groups.without_target,
         *,
         merged: bool = False,
     ) -> Planned:
@@ -235,7 +235,7 @@ class Writer:
             rows: the changes, with a delta's columns.
             number: the delta's number.
             size_bytes: size of the state's files.
-            made: makes the delta of the rows, once they are placed by key group.
+            made: makes the delta of the rows, as for `plan_base`.
             merged: the rows are those of several deltas, this epoch's included.
         """
         folder = self.folder_of(f"{'merged' if merged else 'run'}.{output.name}")

@@ -127,28 +127,27 @@ def _most_live(fan_in: int) -> int:
     return most
 
 
-def rows_of(changed: DataFrame | None, deletes: DataFrame | None) -> DataFrame:
-    """Combine the rows of an update, with `DELETED`.
+def rows_of(changed: DataFrame | None, deletes: DataFrame | None) -> tuple[DataFrame, str]:
+    """Combine the rows of an update.
 
     Args:
         changed: new or changed rows, with the state's columns in their order.
         deletes: deleted keys, only the key columns. One of the two is given.
+
+    Returns:
+        The rows, and the value of `DELETED` as SQL; the rows have such a column only if both are given.
     """
-    from pyspark.sql import functions as F
-
-    parts = []
-    if changed is not None:
-        parts.append(changed.withColumn(DELETED, F.lit(False)))
-    if deletes is not None:
-        parts.append(deletes.withColumn(DELETED, F.lit(True)))
-    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
+    if deletes is None or changed is None:
+        one = changed if changed is not None else deletes
+        assert one is not None, "one of the two is given"
+        return one, str(changed is None).lower()
+    rows, keys = changed.selectExpr("*", f"false AS {DELETED}"), deletes.selectExpr("*", f"true AS {DELETED}")
+    return rows.unionByName(keys, allowMissingColumns=True), DELETED
 
 
-def number_of(number: int) -> Column:
-    """Return a delta's number as its rows hold it."""
-    from pyspark.sql import functions as F
-
-    return F.lit(f"{number:0{_DIGITS}}")
+def number_of(number: int) -> str:
+    """Return a delta's number as its rows hold it, as SQL."""
+    return f"'{number:0{_DIGITS}}'"
 
 
 def newest_wins(rows: DataFrame, log: DataFrame, columns: Sequence[str], key: Key, *, size_bytes: int) -> DataFrame:

@@ -21,7 +21,7 @@ from ...checkpoint.rules.restored_state import KEY_GROUPS, key_groups_of
 from ..execution.transport import version_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, WindowSpec
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 
@@ -134,13 +134,13 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
         parallelism: number of partitions, each with an equal share of the groups. None: Spark chooses by the size, at
             most one for each group where it may not cut large ones.
     """
-    return in_order(placed(df, key, key_groups, parallelism), key)
+    return in_order(without_target(placed(df, key, key_groups, parallelism)), key)
 
 
 def placed(
     df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int | None, *, is_small: bool = False
 ) -> DataFrame:
-    """Place rows for `in_order`; `together` in between costs no further shuffle or sort.
+    """Place rows; a window `of_key`, and then `in_order`, cost no further shuffle and one sort.
 
     Args:
         df: the state.
@@ -159,7 +159,7 @@ def placed(
 
 
 def gathered(df: DataFrame, key: Sequence[str], key_groups: int, size_bytes: int) -> DataFrame:
-    """Gather rows into as few files as their size allows, for `in_order`.
+    """Place rows of a delta, in as few files as their size allows.
 
     Args:
         df: a delta of a state.
@@ -173,22 +173,23 @@ def gathered(df: DataFrame, key: Sequence[str], key_groups: int, size_bytes: int
     return _rebalanced(_aimed(df, key, key_groups, partitions), partitions)
 
 
+def without_target(placed: DataFrame) -> DataFrame:
+    """Drop from placed rows the column that only says where Spark put them."""
+    return placed.drop(_TARGET)
+
+
 def in_order(df: DataFrame, key: Sequence[str]) -> DataFrame:
     """Sort placed rows by group and key for storage, with the column of the key groups."""
-    return df.sortWithinPartitions(COLUMN, *map(quoted, key)).drop(_TARGET)
-
-
-def together(key: Sequence[str]) -> WindowSpec:
-    """Return the window over the rows of one key, for placed rows."""
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    return Window.partitionBy(COLUMN, *(F.col(quoted(column)) for column in key), _TARGET)
+    # A name given as text is more than twice as many calls from Python to the JVM.
+    return df.sortWithinPartitions(*map(F.expr, (COLUMN, *map(quoted, key))))
 
 
-def of_key(key: Sequence[str]) -> str:
-    """Return `together` as SQL."""
-    return f"(PARTITION BY {', '.join((COLUMN, *map(quoted, key), _TARGET))})"
+def of_key(key: Sequence[str], order: str = "") -> str:
+    """Return the window over the rows of one key, for placed rows, as SQL; `order`: sorted by this."""
+    together = f"PARTITION BY {', '.join((COLUMN, *map(quoted, key), _TARGET))}"
+    return f"({together} ORDER BY {order})" if order else f"({together})"
 
 
 def group_of(key: Sequence[str], key_groups: int) -> Column:
@@ -218,12 +219,11 @@ def _rebalanced(df: DataFrame, partitions: int) -> DataFrame:
 
 def _aimed(df: DataFrame, key: Sequence[str], key_groups: int, partitions: int) -> DataFrame:
     """Add the key group of each row, and the number by which Spark puts the row into its group's partition."""
-    from pyspark.sql import functions as F
-
+    # As text, because each part of an expression is several calls from Python to the JVM.
     group = f"pmod(hash({', '.join(map(quoted, key))}), {key_groups})"
     numbers = ", ".join(f"{unhashed(partition)}" for partition in range(partitions))
     target = f"element_at(array({numbers}), CAST({group} * {partitions}L DIV {key_groups} AS INT) + 1)"
-    return df.select("*", group_of(key, key_groups).alias(COLUMN), F.expr(target).alias(_TARGET))
+    return df.selectExpr("*", f"{group} AS {COLUMN}", f"{target} AS {_TARGET}")
 
 
 def _unfit(kind: DataType) -> str | None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.documents.acknowledgement import StateHandle
 from ...checkpoint.errors import InvalidConfigError, InvalidStateError
-from . import key_groups
+from ...storage.records import dataclass
+from . import deltas, key_groups
 from .deltas import DELETED, NUMBER, number_of
 from .key_groups import KEY, OWN, quoted, renamed, without_order
 
@@ -294,10 +295,11 @@ WHOLE_BYTES = 1 << 20
 
 _TWICE = "cairn: a key is more than once in one update"
 """Spark's error message; `is_duplicate_key_error` looks for it."""
-_GIVEN = "_cairn_given"
-"""Number of the update's rows with the row's key."""
-_NEWEST = "_cairn_newest"
-"""The number of the newest delta with the row's key."""
+_FAIL = f"CAST(raise_error('{_TWICE}') AS BOOLEAN)"
+_PLACE = "_cairn_place"
+"""The place of a row among those of its key, the newest first."""
+_RANK = "_cairn_rank"
+"""The same, but one for all rows of a delta or of the base."""
 
 
 def is_small(handles: Sequence[StateHandle]) -> bool:
@@ -305,76 +307,63 @@ def is_small(handles: Sequence[StateHandle]) -> bool:
     return sum(handle.size_bytes for handle in handles) <= WHOLE_BYTES
 
 
-def rows_of(stored: DataFrame | None, update: DataFrame) -> DataFrame:
-    """Unite the rows of a state and of an update, for `applied`.
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """Makes a delta or a base of placed rows, with the check that an update has each key once.
+
+    Each call is one DataFrame, because Spark's driver analyses the whole plan for each; in SQL, because each part of an
+    expression is several calls from Python to the JVM. In a small epoch both take longer than the rows.
 
     Args:
-        stored: the existing state; None: it has no rows.
-        update: the update, with `DELETED`; a deleted key needs only its key columns.
-    """
-    from pyspark.sql import functions as F
-
-    if stored is None:
-        return update
-    return stored.withColumn(DELETED, F.lit(None).cast("boolean")).unionByName(update, allowMissingColumns=True)
-
-
-def applied(placed: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Apply an update: its row replaces the state's row of that key, or deletes the key.
-
-    Args:
-        placed: `rows_of` state and update; the state's rows have no value in `DELETED`.
         key: the key columns.
+        columns: the columns of the rows to store.
+        number: the number of the delta that an epoch writes, or would write.
     """
-    from pyspark.sql import functions as F
 
-    counted = placed.withColumn(_GIVEN, F.count(DELETED).over(key_groups.together(key)))
-    stays = F.coalesce(~F.col(DELETED), F.col(_GIVEN) == 0)
-    return counted.where(_else_fail(stays)).drop(_GIVEN, DELETED)
+    key: Sequence[str]
+    columns: Sequence[str]
+    number: int
 
+    def rows_of(self, stored: DataFrame | None, changed: DataFrame | None, deletes: DataFrame | None) -> DataFrame:
+        """Unite the rows of a state and of an update, with `DELETED` and `NUMBER`.
 
-def as_delta(placed: DataFrame, key: Sequence[str], number: int) -> DataFrame:
-    """Make a delta of the rows of an update, with the check of their keys.
+        Args:
+            stored: rows of base or deltas with these columns, which are null in the base; None: there are none.
+            changed: as for `deltas.rows_of`.
+            deletes: as for `deltas.rows_of`.
+        """
+        rows, deleted = deltas.rows_of(changed, deletes)
+        own = [f"{deleted} AS {DELETED}"] if deleted != DELETED else []
+        rows = rows.selectExpr("*", *own, f"{number_of(self.number)} AS {NUMBER}")
+        return rows if stored is None else stored.unionByName(rows, allowMissingColumns=True)
 
-    Args:
-        placed: the rows, with `DELETED`.
-        key: the key columns.
-        number: the delta's number.
-    """
-    from pyspark.sql import functions as F
+    def as_delta(self, placed: DataFrame, deleted: str) -> DataFrame:
+        """Make a delta of the rows of an update alone; `deleted` is the value of `DELETED`."""
+        given = f"count(1) OVER {key_groups.of_key(self.key)}"
+        checked = f"CASE WHEN {given} > 1 THEN {_FAIL} ELSE {deleted} END AS {DELETED}"
+        return self._with(placed, checked, f"{number_of(self.number)} AS {NUMBER}")
 
-    # In one call, because Spark's driver analyses the whole plan at each; in SQL, because each part of an expression is
-    # several calls from Python to the JVM. In a small epoch both take longer than the rows.
-    given = f"count({DELETED}) OVER {key_groups.of_key(key)}"
-    deleted = f"CASE WHEN {given} > 1 THEN CAST(raise_error('{_TWICE}') AS BOOLEAN) ELSE {DELETED} END"
-    return placed.withColumns({DELETED: F.expr(deleted), NUMBER: number_of(number)})
+    def as_one_delta(self, placed: DataFrame) -> DataFrame:
+        """Merge `rows_of` deltas and an update into one delta: the newest rows of each key, deleted keys too."""
+        return self._with(self._newest(placed, "true"), DELETED, f"{number_of(self.number)} AS {NUMBER}")
 
+    def as_base(self, placed: DataFrame) -> DataFrame:
+        """Merge `rows_of` a state and an update into a base: the newest rows of each key unless that is deleted."""
+        return self._with(self._newest(placed, f"NOT coalesce({DELETED}, false)"))
 
-def as_one_delta(placed: DataFrame, key: Sequence[str], number: int) -> DataFrame:
-    """Merge deltas and an update into one delta: the newest row of each key, which may mark it as deleted.
+    def _newest(self, placed: DataFrame, stays: str) -> DataFrame:
+        of_key = key_groups.of_key(self.key, f"{NUMBER} DESC NULLS LAST")
+        # A snapshot may have given a key several rows, which all stay: they have one rank.
+        places = f"rank() OVER {of_key} AS {_RANK}", f"row_number() OVER {of_key} AS {_PLACE}"
+        twice = f"{NUMBER} = {number_of(self.number)} AND {_PLACE} > 1"
+        # One condition: of two, Spark might evaluate the check second, for fewer rows.
+        counts = f"CASE WHEN {twice} THEN {_FAIL} WHEN {_RANK} = 1 THEN {stays} ELSE false END"
+        return placed.selectExpr("*", *places).where(counts)
 
-    Args:
-        placed: the rows of the deltas and of the update; the update's have no value in `NUMBER`.
-        key: the key columns.
-        number: the number of the merged delta.
-    """
-    from pyspark.sql import functions as F
-
-    of_update = F.col(NUMBER).isNull()
-    of_key = key_groups.together(key)
-    given = F.count(F.when(of_update, F.lit(1))).over(of_key)
-    counted = placed.withColumns({_GIVEN: given, _NEWEST: F.max(NUMBER).over(of_key)})
-    stays = of_update | ((F.col(_GIVEN) == 0) & (F.col(NUMBER) == F.col(_NEWEST)))
-    newest = counted.where(_else_fail(stays)).drop(_GIVEN, _NEWEST)
-    return newest.withColumn(NUMBER, number_of(number))
+    def _with(self, df: DataFrame, *own: str) -> DataFrame:
+        return df.selectExpr(*map(quoted, self.columns), *own, key_groups.COLUMN)
 
 
 def is_duplicate_key_error(error: Exception) -> bool:
     """Tell whether Spark failed because an update has a key more than once."""
     return _TWICE in str(error)
-
-
-def _else_fail(value: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.when(F.col(_GIVEN) > 1, F.raise_error(F.lit(_TWICE)).cast("boolean")).otherwise(value)

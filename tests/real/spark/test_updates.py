@@ -213,6 +213,19 @@ def test_a_small_state_is_written_whole(
     assert all(verified.whole for verified in pipeline.coordinator.verify())
 
 
+def test_a_key_keeps_all_rows_that_a_snapshot_gave_it_until_it_changes(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K3
+    bounds(monkeypatch, 2)
+    rows_of_keys = counts(spark, ("a", 1), ("a", 2), ("b", 3), ("b", 4), ("c", 5), ("c", 6))
+    pipeline.run("r1", lambda epoch: epoch.snapshot("totals", rows_of_keys, key="route"))
+    update(pipeline, "r2", counts(spark, ("b", 7)))
+    assert now(pipeline) == [("a", 1), ("a", 2), ("b", 7), ("c", 5), ("c", 6)]
+    update(pipeline, "r3", counts(spark, ("d", 8)), keys(spark, "c"))
+    assert now(pipeline) == [("a", 1), ("a", 2), ("b", 7), ("d", 8)]
+    assert len(files_of(pipeline)) == 1, "a new base"
+
+
 def test_after_a_delta_as_large_as_the_base_comes_a_new_base(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3
