@@ -22,11 +22,12 @@ from ...checkpoint.store import acks, metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
 from ...storage.records import dataclass
+from ..execution.transport import is_remote
 from . import deltas, key_groups, merges
 from .local_state import LocalState, delta_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
 log = logging.getLogger("airflow_cairn")
@@ -42,6 +43,9 @@ _READ_OPTIONS = {
     # gives wrong rows and no error (measured).
     "parquet.page.verify-checksum.enabled": "true",
 }
+
+_PATHS = 32
+"""Number of paths that Spark's driver looks up itself; for more it starts a job with a task for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,15 +233,29 @@ class _Part:
         columns = [*self.schema, *more]
         reader = self.spark.read.options(**_READ_OPTIONS, **self.base)
         if self.groups is None and self.touched is None:
-            return reader.schema(StructType(columns)).parquet(*urls)
+            return self._of_files(reader.schema(StructType(columns)), urls)
         group = StructField(key_groups.COLUMN, IntegerType())
         whole = StructType([*columns, group])
-        found = reader.schema(whole).parquet(*urls)
+        found = self._of_files(reader.schema(whole), urls)
         if self.groups is not None:
             found = found.where(found[group.name].between(self.groups[0], self.groups[-1]))
         if self.touched is not None:
             found = self.touched.of(found, whole.names)
         return found.drop(group.name)
+
+    def _of_files(self, reader: DataFrameReader, urls: Sequence[str]) -> DataFrame:
+        """Read exactly these files, by their folders where these hold no others.
+
+        A server of Spark Connect would list a folder again at each query, and not tell of a file that is gone then.
+        """
+        folders = {url.rpartition("/")[0] for url in urls}
+        by_partition = self.base or any("=" in folder.rpartition("/")[2] for folder in folders)
+        if len(folders) <= _PATHS < len(urls) and not by_partition and not is_remote(self.spark):
+            found = reader.parquet(*folders)
+            names = sorted(url.rpartition("/")[2] for url in urls)
+            if sorted(url.rpartition("/")[2] for url in found.inputFiles()) == names:
+                return found
+        return reader.parquet(*urls)
 
 
 def rows_of_files(

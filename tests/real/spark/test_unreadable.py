@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 CLEAN, ROUTES = Execution("1" * 16, 3, 1), Execution("2" * 16, 4, 2)
 UPSTREAM = {"clean": CLEAN, "routes": ROUTES}
+MANY = 40
+"""More files than Spark's driver looks up itself."""
 FILE = f"s3a://lake/flights/{layout.execution_folder(3, 'clean', 1, '1' * 16)}r/exchange.main/part-0.parquet"
 
 
@@ -55,18 +58,18 @@ def test_causes_count_too() -> None:  # semantics F1
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("how", ["gone", "broken"])
+@pytest.mark.parametrize("how", ["gone", "broken", "one of many gone"])
 def test_spark_says_which_file_it_cannot_read(spark: SparkSession, tmp_path: Path, how: str) -> None:  # semantics F1
     stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
     pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages)
     try:
         pipeline.trigger("r1")
         with pipeline.epoch("r1", "clean") as epoch:
-            epoch.write(counts(spark, ("AMS-LHR", 3)))
+            epoch.write(spark.range(MANY, numPartitions=MANY) if "many" in how else counts(spark, ("AMS-LHR", 3)))
         submit = pipeline.begin("r1")
         epoch = pipeline.submitted(submit)
-        (file,) = (each for each in (tmp_path / "lake").rglob("*.parquet") if "exchange" in str(each))
-        if how == "gone":
+        file = next(each for each in (tmp_path / "lake").rglob("*.parquet") if "exchange" in str(each))
+        if "gone" in how:
             file.unlink()
         else:
             file.write_bytes(b"x" * file.stat().st_size)
@@ -79,3 +82,21 @@ def test_spark_says_which_file_it_cannot_read(spark: SparkSession, tmp_path: Pat
     assert decline.unreadable == ("clean",)
     pipeline.coordinator.fail(epoch_name("r1"), "routes", submit.handover.claimant, "failed")
     assert pipeline.coordinator.head().history[-1].restarted == ("clean", "routes")
+
+
+@pytest.mark.spark
+def test_many_files_are_read_without_a_job_to_find_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark lists their folder, and reads no file that nobody has acknowledged."""
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("clean"), StageSpec("routes", ("clean",))))
+    pipeline.trigger("r1")
+    with pipeline.epoch("r1", "clean") as epoch:
+        epoch.write(spark.range(MANY, numPartitions=MANY))
+    with pipeline.epoch("r1") as epoch:
+        spark.sparkContext.setJobGroup("alone", "")
+        found = epoch.read("clean")
+        assert spark.sparkContext.statusTracker().getJobIdsForGroup("alone") == []
+        assert found.count() == MANY
+        file = next(each for each in (tmp_path / "lake").rglob("*.parquet") if "exchange" in str(each))
+        shutil.copy(file, file.with_name("part-stray.parquet"))
+        assert epoch.read("clean").count() == MANY
+    pipeline.forget()
