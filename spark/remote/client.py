@@ -112,7 +112,7 @@ def loading() -> Iterator[None]:
 def _importing(*modules: str) -> Iterator[None]:
     """Import modules in a thread while the block waits for the server's answers; in a forked client they are loaded."""
     missing = [name for name in modules if name not in sys.modules]
-    thread = Thread(target=lambda: [importlib.import_module(name) for name in missing], name="cairn imports")
+    thread = Thread(target=lambda: [importlib.import_module(name) for name in missing], name="cairn-imports")
     if missing:
         thread.start()
     try:
