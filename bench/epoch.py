@@ -31,8 +31,8 @@ The figures are medians of the pairs' ratios; each `…_spread` is the smallest 
 
 With `--airflow N` it also runs N + 1 epochs of each transport as DAG runs of a real Airflow (LocalExecutor), in turns
 with DAG runs of four plain tasks: a `BashOperator` that runs a client of the server, or a `SparkSubmitOperator`. There
-`routes` and `airports` run in parallel. `--settings` says how Airflow is set: `quick`, as docs/operations.md says of
-`defaults` or `recommended`, on PostgreSQL. Medians of all but the first pair:
+`routes` and `airports` run in parallel. `--settings` chooses that Airflow: `quick` on SQLite, its own `defaults` on
+PostgreSQL, or these with what docs/operations.md recommends (`recommended`). Medians of all but the first pair:
 
 - `airflow_ratio_warm`, `airflow_ratio_submit`: the seconds of a DAG run with Cairn to those of one without.
 - `airflow_epoch_s_warm`, `airflow_epoch_s_submit`: the seconds of a DAG run; `airflow_epoch_s_plain_…` without Cairn.
@@ -207,6 +207,8 @@ def main() -> None:
     parser.add_argument("--transport", choices=(*TRANSPORTS, KUBERNETES), help="by one alone")
     parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
     options = parser.parse_args()
+    if options.airflow and options.transport == KUBERNETES:
+        parser.error("--airflow runs by warm and submit alone")
     with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:
         folder = Path(name)
         flights = options.flights
@@ -218,8 +220,6 @@ def main() -> None:
         if options.pairs:
             result = measure(folder, flights.absolute(), options.pairs, transports, options.before)
         if options.airflow:
-            if KUBERNETES in transports:
-                parser.error("--airflow runs by warm and submit alone")
             result |= epoch_in_airflow.measure(
                 folder, flights.absolute(), options.airflow, transports, options.settings
             )

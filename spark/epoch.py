@@ -310,8 +310,8 @@ class Epoch(EpochState):
         Args:
             name: the name by which the group knows the table, an `IcebergTable` with `branch=True`.
             wap: whether the block sets `spark.wap.branch`, so that a program which says the table's own name, such as
-                dbt, reads and writes the branch. Any other table with `write.wap.enabled` would be written to a branch
-                too, which nobody publishes: write none in the block.
+                dbt, reads and writes the branch. Write no other table with `write.wap.enabled` in the block: its rows
+                would go to a branch that never becomes `main`.
 
         Raises:
             InvalidKeyError: the name does not match the grammar (semantics W1).

@@ -112,15 +112,15 @@ def loading() -> Iterator[None]:
 def _importing(*modules: str) -> Iterator[None]:
     """Import modules in a thread while the block waits for the server's answers; in a forked client they are loaded."""
     missing = [name for name in modules if name not in sys.modules]
+    if not missing:
+        yield
+        return
     thread = Thread(target=lambda: [importlib.import_module(name) for name in missing], name="cairn-imports")
-    if missing:
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
-        # The application's own imports must not meet a half-loaded module.
-        if missing:
-            thread.join()
+        thread.join()  # the application's own imports must not meet a half-loaded module
 
 
 def connect(submission: Submission) -> SparkSession:

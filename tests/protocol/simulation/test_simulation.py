@@ -42,7 +42,7 @@ LONG = 6000
 MORE_OWNED = (212,)
 MORE_GROWN = (57, 129, 381, 794)
 """Seeds of such jobs that show what no other does."""
-SOON_WHOLE = 30
+TWO_DELTAS = 30
 """A seed of a job with two deltas in a row."""
 
 FOUND_AT = {
@@ -192,7 +192,7 @@ def test_states_grow_are_merged_and_compacted(monkeypatch: pytest.MonkeyPatch) -
         done += _grown(*whole(seed))
     # No job gets on far enough for a base by the number of epochs: of so many in a row some are restored or compacted.
     monkeypatch.setattr(growing, "IN_PLACE", (*growing.IN_PLACE, (deltas, "MAX_EPOCHS", 2)))
-    done += _grown(*run(plan(SOON_WHOLE, STEPS)))
+    done += _grown(*run(plan(TWO_DELTAS, STEPS)))
     wanted = {"runs", "merged", "adopted", "compacted", "waits", "under way", "lost", *growing.DONE}
     assert wanted <= done.keys(), done
 

@@ -86,7 +86,7 @@ def test_spark_says_which_file_it_cannot_read(spark: SparkSession, tmp_path: Pat
 
 @pytest.mark.spark
 def test_many_files_are_read_without_a_job_to_find_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark lists their folder, and reads no file that nobody has acknowledged."""
+    """Spark lists their folder, and reads the acknowledged files alone."""
     pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("clean"), StageSpec("routes", ("clean",))))
     pipeline.trigger("r1")
     with pipeline.epoch("r1", "clean") as epoch:

@@ -1,4 +1,4 @@
-"""A driver that enters its block asks whether it is wanted, and reads what it restores meanwhile."""
+"""A driver that enters its block asks whether it is wanted, and reads what it restores at the same time."""
 
 from __future__ import annotations
 

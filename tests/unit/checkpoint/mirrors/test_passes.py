@@ -141,7 +141,7 @@ def test_what_the_mirror_retains_stays_whole(world: World, west: MemoryStore, re
         assert _keys(world, west) == _keys(world, world.memory)
 
 
-def test_a_sweep_aborts_uploads_that_nobody_ends(world: World, west: MemoryStore) -> None:  # semantics M2, W7
+def test_a_sweep_aborts_unfinished_uploads(world: World, west: MemoryStore) -> None:  # semantics M2, W7
     world.run_epoch("e1")
     with pytest.raises(Crashed):
         world.coordinator().mirror(FaultyStore(west, 6, Fault.CRASH_AFTER), parallel=1)

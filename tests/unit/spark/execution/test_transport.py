@@ -74,4 +74,4 @@ def test_a_session_is_asked_for_its_version_once() -> None:
     assert spark.asked == 1
     note_version("test-noted", "4.0.0")
     spark.session_id = "test-noted"
-    assert (version_of(spark), spark.asked) == ("4.0.0", 1), "whoever has asked the server says so"
+    assert (version_of(spark), spark.asked) == ("4.0.0", 1), "a noted version is not asked for"
