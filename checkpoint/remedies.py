@@ -31,7 +31,7 @@ class Remedy:
 
 
 def forget_listener(job: str, listener: str, checkpoint: int, storage: str | StorageUri) -> str:
-    """Give the command that gives up what a listener has still to hear of one checkpoint.
+    """Give the command that drops a listener's notice of one checkpoint.
 
     Args:
         job: the job's name.
@@ -56,10 +56,10 @@ _CLEAR_TRIGGER = "Clear the task that triggers the checkpoint, with Downstream."
 LEFT_BEHIND = (
     f"So many other runs have ended since that nothing of this one is kept for its next attempt. {_CLEAR_TRIGGER}"
 )
-"""Said in place of the reason's way out (`Failed.left_behind`)."""
+"""Replaces the reason's way out (`Failed.left_behind`)."""
 
-NOTHING_LEFT = f"Nothing of it is left that a stage could go on from. Mend the cause. {_CLEAR_TRIGGER}"
-"""Said in place of the reason's way out where the record of its stages is gone, or the job was rewound since."""
+NOTHING_LEFT = f"This attempt has left nothing from which a stage could go on. Mend the cause. {_CLEAR_TRIGGER}"
+"""Replaces the reason's way out if the record of the attempt's stages is gone, or the job was rewound since."""
 
 REMEDIES: Mapping[Reason, Remedy] = {
     Reason.CHECKPOINT_COORDINATOR_SHUTDOWN: Remedy(

@@ -1,8 +1,8 @@
 """Starts drivers beside their tasks from an archive of the classes that they load, if a user has made one.
 
-A driver that starts from it takes about half of the time. An archive fits one Java and one Spark, so it lies in the
-home of Spark and is made where that is installed: `python -m airflow_cairn.hooks.class_archive`. The JVM ignores an
-archive that does not fit. Cairn makes none by itself: the JVM that writes it takes 10 to 20 seconds longer to end, ends
+Such a driver starts in about half of the time. An archive fits one Java and one Spark. So it lies in the home of Spark,
+and is made on that machine: `python -m airflow_cairn.hooks.class_archive`. The JVM ignores an archive that does not
+fit. Cairn makes none by itself: the JVM that writes it takes 10 to 20 seconds longer to end, ends
 with an error if it cannot write, and in a container for one driver would write an archive that is never read.
 """
 
@@ -55,7 +55,7 @@ def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, st
 
 
 def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
-    """Return whether drivers would start from an archive that can be made but does not exist.
+    """Return whether an archive is missing from which drivers would start.
 
     Args:
         conf: the conf with which stages are submitted.

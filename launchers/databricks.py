@@ -49,7 +49,7 @@ class DatabricksLauncher(Launcher):
     """Starts one-time runs of one task."""
 
     service = "Databricks run"
-    missing = "Databricks has no driver of it: it was not submitted, or has ended without acknowledging"
+    missing = "Databricks has no driver of this execution: it was not submitted, or has ended without acknowledging"
     takes_wheel = True
     asks_with = ("databricks_conn_id", "databricks_retry_limit", "databricks_retry_delay")
 

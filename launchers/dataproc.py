@@ -29,7 +29,7 @@ ONE_TRY: Mapping[str, Any] = {"retry": None, "timeout": ANSWER_S}
 class DataprocLauncher(Launcher):
     """Starts drivers that have an id which the caller chooses; a subclass has the words of jobs or of batches."""
 
-    missing = "Dataproc has no driver of it: it was not submitted"
+    missing = "Dataproc has no driver of this execution: it was not submitted"
     asks_with = ("gcp_conn_id", "impersonation_chain", "project_id", "region")
     option: str
     """The operator's option that describes the driver."""

@@ -48,7 +48,7 @@ class EmrStepLauncher(Launcher):
 
     service = "EMR step"
 
-    missing = "the EMR cluster has no driver of it: it was not submitted, or has ended without acknowledging"
+    missing = "the EMR cluster has no driver of this execution: it was not submitted, or ended without acknowledging"
     asks_with = AWS
 
     _operator: EmrAddStepsOperator
@@ -396,7 +396,7 @@ class EmrServerlessLauncher(JobRunLauncher):
     """Starts job runs of an EMR Serverless application."""
 
     service = "EMR Serverless job run"
-    missing = "EMR Serverless has no driver of it: it was not submitted, or has ended without acknowledging"
+    missing = "EMR Serverless has no driver of this execution: it was not submitted, or has ended without acknowledging"
     kind, place, mappings = "sparkSubmit", ("applicationId", "application_id"), ("configuration_overrides", "config")
     run, ask = "jobRunId", "get_job_run"
     asks_with = (*AWS, "application_id")
@@ -422,7 +422,7 @@ class EmrContainerLauncher(JobRunLauncher):
     """Starts job runs of a virtual cluster of EMR on EKS."""
 
     service = "EMR on EKS job run"
-    missing = "EMR on EKS has no driver of it: it was not submitted, or has ended without acknowledging"
+    missing = "EMR on EKS has no driver of this execution: it was not submitted, or has ended without acknowledging"
     kind, place = "sparkSubmitJobDriver", ("virtualClusterId", "virtual_cluster_id")
     run, ask = "id", "describe_job_run"
     asks_with = (*AWS, "virtual_cluster_id")

@@ -42,7 +42,7 @@ class GlueLauncher(Launcher):
 
     service = "Glue job run"
 
-    missing = "Glue has no driver of it: it was not submitted"
+    missing = "Glue has no driver of this execution: it was not submitted"
     asks_with = (*AWS, "job_name")
 
     _operator: GlueJobOperator

@@ -32,7 +32,7 @@ class LivyLauncher(Launcher):
 
     service = "Livy batch"
 
-    missing = "Livy has no driver of it: it was not submitted, or has ended without acknowledging"
+    missing = "Livy has no driver of this execution: it was not submitted, or has ended without acknowledging"
     asks_with = ("_livy_conn_id", "_livy_conn_auth_type", "_livy_endpoint_prefix", "_extra_options", "_extra_headers")
 
     _operator: LivyOperator

@@ -1,8 +1,8 @@
 """SparkApplications on Kubernetes, over `SparkKubernetesOperator` and its hook.
 
-The token is the end of the resource's name, of which Kubernetes keeps one, and a label, by which it lists. The
-operator's own search (`reattach_on_restart`) finds a driver by its run and task and knows no try, and the operator
-waits for a driver's start before it returns: so the resource is created here, from the body that the provider builds.
+The token is the end of the resource's name, which is unique in Kubernetes, and a label, by which Kubernetes lists. The
+operator's own search (`reattach_on_restart`) goes by run and task and knows no try, and the operator waits for a
+driver's start before it returns. So the resource is created here, from the body that the provider builds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 ENDED = frozenset({"COMPLETED", "FAILED"})
 """The states of an application that has ended; the controller may still submit after a SUBMISSION_FAILED."""
 STARTING = frozenset({"NEW", "SUBMITTED", "PENDING"})
-"""The states of an application whose driver may wait for an image: the controller says no more of it."""
+"""The states of an application whose driver may wait for an image, which the controller does not tell."""
 
 GROUP, VERSION, PLURAL = "sparkoperator.k8s.io", "v1beta2", "sparkapplications"
 MAX_NAME = 56
-"""Characters of a name from which the controller makes labels and names with an end of their own."""
+"""Most characters of a name: the controller appends to it for labels and for names of other resources."""
 FORBIDDEN, NOT_FOUND = 403, 404
 WITHIN = {"_request_timeout": ANSWER_S}
 
@@ -37,7 +37,7 @@ class SparkKubernetesLauncher(Launcher):
     """Creates SparkApplications."""
 
     service = "SparkApplication"
-    missing = "Kubernetes has no SparkApplication of it: it was not created, or was deleted since it ended"
+    missing = "Kubernetes has no SparkApplication of this execution: it was not created, or was deleted after its end"
     asks_with = ("kubernetes_conn_id", "namespace", "in_cluster", "config_file", "cluster_context")
 
     _operator: SparkKubernetesOperator
@@ -132,7 +132,7 @@ class SparkKubernetesLauncher(Launcher):
         return listed["items"]
 
     def state(self, driver: str) -> DriverState:
-        """See `Launcher`; an application whose driver's pod waits for what will not come is deleted, and is gone."""
+        """See `Launcher`; deletes an application whose driver's pod waits in vain, and reports that as its state."""
         status = self._status(driver)
         if status is None:
             return DriverState("unknown to Kubernetes", lives=False)
@@ -186,7 +186,7 @@ class SparkKubernetesLauncher(Launcher):
         return found.get("status") or {}
 
     def _waits_in_vain(self, status: Mapping[str, Any]) -> str:
-        """Return why the driver's pod does not start, if that has lasted too long; empty without the right to look."""
+        """Return why the driver's pod has not started for too long; empty without the right to look."""
         name = (status.get("driverInfo") or {}).get("podName")
         pod = self._pod(name) if name else None
         return waits_in_vain(pod) if pod is not None else ""
@@ -207,8 +207,8 @@ class SparkKubernetesLauncher(Launcher):
         policy = spec.get("restartPolicy") or {}
         restart = policy.get("type", "Never") if isinstance(policy, Mapping) else policy
         why = (
-            "the application has no spec of type Python: an application with an Epoch block is PySpark, and the "
-            "application_file or template_spec a SparkApplication. One without a block has places in its arguments"
+            "the application has no spec of type Python. The application_file or template_spec has to be a "
+            "SparkApplication; with an Epoch block its type is Python, without one it has places in its arguments"
             if spec.get("type") != "Python" and (self.has_block or "type" not in spec)
             else tries_again(
                 f"restartPolicy is {restart}: the controller would start a failed driver", "set it to Never"

@@ -42,7 +42,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         **kwargs: arguments of every operator.
 
     Raises:
-        InvalidConfigError: no storage is given, or `master_hooks` or `listeners` have other contents.
+        InvalidConfigError: no storage is given, or `master_hooks` or `listeners` holds an object of another type.
         InvalidKeyError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is not supported.
     """

@@ -82,7 +82,7 @@ class Output:
     """Totals of a growing table. Its handles are its list and the files of its newest epoch; without a list (the table
     came with a savepoint), all of its files."""
     format: Annotated[str, check_format] = field(default="", metadata=SPARSE)
-    """Format of the files, if a program that knows nothing of Cairn wrote them and they are no Parquet."""
+    """Format of the files, if a program without an `Epoch` block wrote them, and not as Parquet."""
     options: Annotated[dict[str, str], check_options] = field(default_factory=dict, metadata=SPARSE)
     """Options by which Spark reads that format."""
 
@@ -106,15 +106,15 @@ class StateHandle:
     """The store's etag for the content: compared, never computed (semantics W3)."""
     content: Checksum | None = field(default=None, metadata=SPARSE)
     """Checksum that survives a copy (semantics W9): computed by the store when the file was written, otherwise by
-    Cairn. None: `checksum` is one itself, or version 0.1 wrote the file, and only its etag is known."""
+    Cairn. None: `checksum` itself survives a copy, or version 0.1 wrote the file and only its etag is known."""
     delta: Count = field(default=0, metadata=SPARSE)
     """Number of the delta of a growing keyed state: 0 is its base, deltas have numbers from 1, and rows of a newer
     delta replace those of an older one (semantics K1)."""
     partition: Partition = field(default="", metadata=SPARSE)
     """Partition of a file of a partitioned, growing table; compared, never parsed."""
     rows: Count | None = field(default=None, compare=False)
-    """Number of rows, in a delta those of deleted keys included; None: counting would have cost a further request, or
-    the file has no rows. Earlier versions leave the number out for the same file."""
+    """Number of rows, in a delta with those of deleted keys; None: counting would have cost a further request, or the
+    file holds something else than rows. Not compared, because earlier versions left the number out."""
 
     @property
     def of_rows(self) -> bool:
@@ -122,7 +122,7 @@ class StateHandle:
         return self.output.partition(".")[0] in OF_ROWS and not self.path.endswith(".json")
 
     def rows_with(self, rows: int | None) -> int | None:
-        """Add the rows of this file to those of others; None where the rows of a file are not known.
+        """Add the rows of this file to those of others; None if the rows of one file are not known.
 
         Args:
             rows: of the other files.
@@ -156,7 +156,7 @@ class AckMetrics:
     state_bytes: Count = 0
     """Bytes of the files that this execution wrote for its checkpoint, without outputs taken over unchanged."""
     end_to_end_ms: Count = 0
-    """Time from the trigger to the acknowledgement; 0 where the trigger's time was not known any more."""
+    """Time from the trigger to the acknowledgement; 0 if the trigger's time was no longer known."""
 
 
 @dataclass(frozen=True, slots=True)

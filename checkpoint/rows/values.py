@@ -1,7 +1,7 @@
-"""Values out of Parquet files, of the type that the stored schema names, whatever a file has them in (semantics W12).
+"""Values from Parquet files, as the type that the stored schema names, whatever type a file has (semantics W12).
 
 Python has no date outside of the years 1 to 9999, no nanoseconds, and no text that is not UTF-8, and Spark has all of
-them. So days and moments are read as numbers and texts as bytes, and are compared so; they become text to be shown.
+them. So days and moments are read and compared as numbers, texts as bytes; they become text only to be shown.
 Spark writes a `timestamp` as INT96 or as INT64, by settings of its session, and a table's older files may have narrower
 types: all become one type here. Files of the old calendar, which Spark marks in their footers, are read by that mark.
 """
@@ -26,7 +26,7 @@ _CYCLE = 146_097
 """Days of 400 years, after which Python's calendar repeats."""
 _GREGORIAN = date(1582, 10, 15).toordinal() - _EPOCH
 _ZONES_AGREE = (date(1900, 1, 1).toordinal() - _EPOCH) * _DAY
-"""Before this Java's old calendar has other offsets of time zones than its new one."""
+"""Before this moment Java's old calendar and its new one have different offsets of time zones."""
 _JULIAN = -719_164
 """The first day of the year 1 of the Julian calendar, counted from 1970."""
 _UTC = ("UTC", "Etc/UTC", "GMT", "Z")
@@ -42,7 +42,7 @@ ARROW = {
     "binary": "binary",
     "date": "date32",
 }
-"""By type of Spark, the one of Arrow; those that need more than a name are in `_types`."""
+"""Arrow's type by Spark's; types that need more than a name are in `_types`."""
 
 
 class Column:
@@ -69,7 +69,7 @@ class Column:
         return values
 
     def _rebased(self, value: Any, kind: Kind) -> Any:
-        """Give a day or a moment of the old calendar, whose date is to stay, as one of the new."""
+        """Give the day or moment whose date in the new calendar is that of `value` in the old one."""
         if kind == "date" and self._old_days:
             return _rebased_day(value)
         if kind != "timestamp" or not self._old_moments or value >= _ZONES_AGREE:
@@ -86,7 +86,7 @@ class Column:
 
 
 def _types(kind: Kind, found: Any) -> tuple[Any, Any]:
-    """Give the type of Arrow that a type of Spark is, and one of the same values that Python holds all of."""
+    """Give Arrow's type for a type of Spark, and a type for the same values that Python can hold without loss."""
     import pyarrow as pa
 
     if isinstance(kind, Mapping):
@@ -102,7 +102,7 @@ def _types(kind: Kind, found: Any) -> tuple[Any, Any]:
             names = [field.name for field in found]
             make = lambda *inner: pa.struct(list(zip(names, inner, strict=True)))  # noqa: E731
         else:
-            raise ValueError(f"it has {found} where the schema has {kind['type']}")
+            raise ValueError(f"the file has {found} where the schema has {kind['type']}")
         return make(*(known for known, _ in pairs)), make(*(raw for _, raw in pairs))
     if kind in ARROW:
         known = getattr(pa, ARROW[kind])()
@@ -123,7 +123,7 @@ def _types(kind: Kind, found: Any) -> tuple[Any, Any]:
 
 
 def _mapped(value: Any, kind: Kind, leaf: Callable[[Any, Kind], Any]) -> Any:
-    """Give a value with something else in place of each value in it that has no further ones in it."""
+    """Give a value with the result of `leaf` in place of each value that is no struct, map or array."""
     if value is None:
         return None
     if isinstance(kind, Mapping) and isinstance(value, (list, dict)):
@@ -149,9 +149,9 @@ def same(value: Any) -> Any:
 
 
 def shown(value: Any, kind: Kind) -> Any:
-    """Give a value as JSON has it; what that cannot say becomes text, and values that differ stay different.
+    """Give a value for JSON: what JSON cannot express becomes text, and different values stay different.
 
-    Of a text that is no UTF-8 each wrong byte is half of a surrogate pair, which `readable` turns into plain text.
+    In a text that is no UTF-8 each wrong byte becomes half of a surrogate pair, which `readable` turns into plain text.
     """
     return _mapped(value, kind, _shown)
 
@@ -177,7 +177,7 @@ def _shown(value: Any, kind: Kind) -> Any:
 
 
 def readable(value: Any) -> Any:
-    """Give the text of `shown` for people and JSON: a byte that is no UTF-8 with a backslash."""
+    """Give the text of `shown` for people and JSON: bytes that are no UTF-8 are written with a backslash."""
     if isinstance(value, str):
         return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
     if isinstance(value, dict):
@@ -204,12 +204,12 @@ def _clock(micros: int) -> str:
 
 
 def _rebased_day(days: int) -> int:
-    """Give the day that has the date in our calendar which this one has in the Julian, where that was in use."""
+    """Give the day whose Gregorian date is the Julian date of `days`; days after the reform stay as they are."""
     if days >= _GREGORIAN:
         return days
     cycles, rest = divmod(days - _JULIAN, 1461)
     year = min(rest // 365, 3)
-    # A year of Python's calendar that is as long, and one of the same place in its 400 years.
+    # First a year of the same length, then the year at the same place in Python's 400 years.
     like = date.fromordinal(date(2001 + year, 1, 1).toordinal() + rest - 365 * year)
     of_cycle, place = divmod(4 * cycles + year, 400)
     first = date(place + 1, like.month, 1).toordinal() + of_cycle * _CYCLE

@@ -1,4 +1,4 @@
-"""The document of an attempt: inside its entry in the head while it is pending and small, otherwise its own object.
+"""The document of an attempt: while the attempt is pending, a small document is in the head, any other an object.
 
 In the head the document costs no extra request, neither to write nor to read. If the attempt ends without completing,
 the process that ends it writes the document as an object, just before its swap. So the documents of ended attempts,
@@ -61,14 +61,14 @@ class AttemptDocuments:
         return document
 
     def readable(self, entry: PendingEntry | EndedEntry | None) -> PendingDocument | None:
-        """Read the document of an attempt; None where it is gone or broken."""
+        """Read the document of an attempt; None if it is gone or broken."""
         try:
             return _whole(self.of(entry)) if entry is not None else None
         except (GoneError, DocumentError):
             return None
 
     def lent_by(self, ended: EndedEntry | None) -> PendingDocument | None:
-        """Read the document by which an ended attempt lends executions to the next; None where it lends none.
+        """Read the document by which an ended attempt lends executions to the next; None if it lends none.
 
         An attempt that was left behind lends nothing: a cleaner may be deleting its document.
         """
@@ -95,7 +95,7 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
 
 
 def write(files: JobFiles, head: Head, document: PendingDocument) -> PendingDocument | None:
-    """Write the document of a new attempt as an object, and return None; or return it, if it is small, for the head."""
+    """Write the document of a new attempt as an object and return None, or return a small document for the head."""
     data = encode(document)
     held = sum(entry.document is not None for entry in head.pending)
     if held < MAX_HELD and len(data) <= MAX_HELD_BYTES and _fits_below(data):
@@ -166,12 +166,12 @@ def set_aside(files: JobFiles, old: Head, new: Head) -> None:
 
 
 def hooks_missing(files: JobFiles, ref: HooksRef | None) -> tuple[str, ...]:
-    """Give the hooks that have not answered: all or none. Costs one request; none for a job without hooks."""
+    """Give the hooks that have not answered: all or none. Costs one request, without hooks no request."""
     return () if ref is None or files.has(layout.hook_answers(ref.home, ref.token)) else ref.names
 
 
 def read_hook_answers(files: JobFiles, ref: HooksRef) -> tuple[HookAnswer, ...]:
-    """Read the answers of the hooks; hooks with nothing to keep have none.
+    """Read the answers of the hooks; a hook with nothing to keep has no answer.
 
     Raises:
         DocumentError: the answers cannot be read, or are those of other hooks.

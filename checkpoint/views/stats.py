@@ -72,14 +72,14 @@ _MONTH_MS = 730 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class StoreCost:
-    """Requests to the store by epochs without failures, without Spark's own; estimated from the history."""
+    """Estimated requests to the store by epochs without failures, from the history; Spark's own are not counted."""
 
     reads: int
     """Requests of an epoch that read an object or ask for its size."""
     writes: int
     """Requests of an epoch that write or list: stores take about twelve times as much for them."""
     epochs_a_month: int
-    """As many as there would be at the median distance of the newest epochs' triggers, those of a backfill too."""
+    """By the median time between the triggers of the newest epochs, those of a backfill included."""
     dollars_a_month: float
     """At S3's list price: $0.0004 for a thousand reads, $0.005 for a thousand writes."""
 
@@ -95,7 +95,7 @@ class JobStats:
     failed: int
     restored: int
     total_bytes: int
-    """Written for all checkpoints that ever completed, what they only refer to not counted."""
+    """Written for all checkpoints that ever completed; files of older checkpoints are counted once."""
     waiting: int
     """Requests that wait for their turn."""
     stopped: Stopped | None
@@ -103,11 +103,11 @@ class JobStats:
     failures_in_a_row: int
     """Counted failures since the newest success (semantics D5)."""
     restarts: tuple[Restarts, ...]
-    """Restarts of the pending epochs that have been restarted, or may be only so often."""
+    """Of each pending epoch that has been restarted, or whose restarts have a limit."""
     history: int
     """Ended checkpoints that the distributions and the failovers are taken from; the head keeps the last 100."""
     duration_ms: Distribution | None
-    """From the trigger to the completion. None, as the next three: nothing in the history has completed."""
+    """From the trigger to the completion. None, as for the next three, if nothing in the history has completed."""
     size_bytes: Distribution | None
     """Bytes of all files that the checkpoint names."""
     new_bytes: Distribution | None
@@ -174,7 +174,7 @@ def _store_cost(done: list[EndedEntry]) -> StoreCost | None:
 
 
 def distribution(values: Iterable[int]) -> Distribution | None:
-    """Describe some values; percentiles by nearest rank. None where there are none."""
+    """Describe some values; percentiles by nearest rank. None without values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -228,7 +228,7 @@ class OutputRow:
     files: int = 0
     size_bytes: int = 0
     rows: int | None = None
-    """In its files; None where that is not known of one of them, or they have none."""
+    """Rows in its files; None if the rows of one file are not known, or the output has no rows."""
 
     @property
     def of_rows(self) -> bool:
@@ -246,7 +246,7 @@ class SubtaskRow:
     new_bytes: int = 0
     """Bytes of the files that this execution wrote; the rest is referred to."""
     rows: int | None = None
-    """In its files; None where that is not known of one of them, or no output of the stage has rows."""
+    """Rows in its files; None if the rows of one file are not known, or no output of the stage has rows."""
 
     @property
     def weight(self) -> tuple[int, int, int]:
@@ -259,8 +259,8 @@ class Tally:
 
     Args:
         outputs: what the stage names.
-        own: the folder of its execution; what lies below was written by it.
-        keep: of how many subtasks to keep a row, the largest.
+        own: the folder of the stage's execution, which has written all files below.
+        keep: the number of subtasks to keep a row of: the largest ones.
     """
 
     def __init__(self, outputs: Iterable[Output], own: str, keep: int) -> None:

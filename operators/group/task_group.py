@@ -85,8 +85,8 @@ class CheckpointedTaskGroup(TaskGroup):
     triggers, and Airflow passes over `trigger_checkpoint`.
 
     If the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint` comes
-    right after `trigger_checkpoint`, so that no stage delays it, and only it comes before the tasks that follow the
-    group.
+    right after `trigger_checkpoint`, so that no stage delays it, and the tasks that follow the group wait for it
+    alone.
 
     The tooltip shows, below the author's own text, the job and the stages that run again together (semantics F1).
 
@@ -98,14 +98,15 @@ class CheckpointedTaskGroup(TaskGroup):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage, for all tasks of the group; None: that of
             `default_args`, else boto3's own chain.
         conn_id: the Spark connection of the stages; None: that of `default_args`, else `spark_default`.
-        session: the Spark Connect server that Cairn starts with that connection and that all stages share, except those
-            with a `conn_id` of their own, which the parser logs (semantics V1); None: each stage uses its connection.
+        session: the Spark Connect server that Cairn starts with that connection for all stages without a `conn_id` of
+            their own; the parser logs which have one (semantics V1). None: each stage uses its connection.
         slice_detail: additional facts about the epoch's input besides the run's data interval: JSON, at most 768 KiB
             with what the sources give (templated).
         source: the epoch's input: a `Source` or a list of them; None: the run's data interval.
         reads_window: whether the epoch reads its run's data interval, if there is no `source`. None: yes, and the
-            DAG's schedule must give its runs one. True: each run brings its own. False: the stages read no window of
-            time; `epoch.slice` has none, and no run is skipped because another has read its interval.
+            DAG's schedule must give its runs one. True: yes, and who makes a run gives its interval. False: the stages
+            read no window of time; `epoch.slice` has none, and no run is skipped because another has read its
+            interval.
         master_hooks: called before the stages begin; the checkpoint keeps their answers.
         listeners: notified at least once how each checkpoint ended: a list of `CheckpointListener`s.
         outlets: Airflow assets, a list: each gets an event when a checkpoint completes, so that other DAGs can be
@@ -134,7 +135,7 @@ class CheckpointedTaskGroup(TaskGroup):
         InvalidConfigError: no storage is given; `config` is no CheckpointConfig; the pause does not fit the DAG's
             schedule; the schedule gives no data intervals and neither `source` nor `reads_window` is given; only
             `default_args` name a Spark connection besides a `session`; `slice_detail` is no JSON object; `source`,
-            `master_hooks`, `listeners`, `outlets` or `table_outlets` have other contents or do not fit the config; the
+            `master_hooks`, `listeners`, `outlets` or `table_outlets` are of another type or do not fit the config; the
             interval is not positive; `restore_from` lies in the job's own prefix; `claim` or
             `allow_non_restored_state` are given without `restore_from`; or the group lies in another one.
         InvalidKeyError: the job's name, or a table's, is outside the grammar (semantics W1).
@@ -188,8 +189,8 @@ class CheckpointedTaskGroup(TaskGroup):
             sinks = _sinks_of(check_tables(tables), config or CheckpointConfig(), storage, aws_conn_id)
             if sinks and config is not None and (config.unaligned or config.regional is not None):
                 raise InvalidConfigError(
-                    "tables need each stage in each checkpoint: what a stage that is left out has staged could not be "
-                    "told from what a failed one left. Remove unaligned and regional from the config",
+                    "tables need each stage in each checkpoint: Cairn could not tell rows of a stage that is left out "
+                    "from rows that a failed stage has left. Remove unaligned and regional from the config",
                     tables=", ".join(tables or ()),
                 )
             checked = check_listeners([*check_listeners(listeners), *sinks])
@@ -205,8 +206,8 @@ class CheckpointedTaskGroup(TaskGroup):
             conn_id = defaults.get("conn_id") or SPARK_CONN_ID
             if session is not None and conn_id != SPARK_CONN_ID:
                 raise InvalidConfigError(
-                    "the group has a session and names no Spark connection, and default_args name one. Give the group "
-                    f"conn_id={conn_id!r} to start the session's server with it, or another one",
+                    "the group has a session but names no Spark connection, while default_args do. Give the group "
+                    f"conn_id={conn_id!r} to start the session's server with that connection, or name another one",
                     group=self.group_id,
                     conn_id=conn_id,
                 )

@@ -74,20 +74,20 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
             the driver gets its credentials through the environment of spark-submit; in cluster mode it uses the
             cluster's.
         uid: the stage's name in the job, to which its state is matched (semantics R3). By default the task's id without
-            those of its groups; set it to rename the task and keep its state. Instances of a mapped task are stages of
-            their own: `<uid>-0`, `<uid>-1`, ….
+            the ids of its groups. If you rename the task, give the old name here to keep its state. Instances of a
+            mapped task are stages of their own: `<uid>-0`, `<uid>-1`, ….
         application: the Python file that opens the epoch, or a program without a block; required. A relative path is
             beside the DAG file (templated).
-        application_args: texts, or places and values such as `Output("clean")`: with one of these the operator
-            acknowledges, and the program has no block.
+        application_args: texts, or places and values such as `Output("clean")`. With a place the program has no block,
+            and the operator acknowledges.
         parallelism: number of subtasks that must acknowledge, 1 to 32768; None: as many as the application writes.
         max_parallelism: only with `parallelism`: the highest at which the stage's state can ever be restored, and the
             number of its key groups, 1 to 32768 (semantics R4). None: what the state was made with, at first 1.5 times
             `parallelism`, rounded up to a power of two, at least 128. The first state fixes it: a different value
             later, or a `parallelism` above it, is an error at the trigger.
-        reads: uids of stages that it reads from without waiting for them and without an edge, for groups whose config
-            has `mode="at_least_once"` (semantics B2).
-        exchange: `"pipelined"`: it runs again together with every stage that has an edge to it (semantics F1);
+        reads: uids of stages that this stage reads from without waiting for them and without an edge, for groups whose
+            config has `mode="at_least_once"` (semantics B2).
+        exchange: `"pipelined"`: the stage runs again together with every stage that has an edge to it (semantics F1);
             `"blocking"`: with none of them. Only in a group. None: the edges decide (`Pipelined`); they are
             blocking by default.
         conn_id: the Spark connection; in a group the group's, else `spark_default`. With a connection of type
@@ -98,7 +98,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
         not_secret: names of settings that look like secrets but are none, such as
             `["spark.my.token.kind", "--token-kind"]`; added to those of the group.
         durable: True, the default: a retry waits for a driver that outlives its task in cluster mode, where the
-            provider follows it by its id. False: it fails over.
+            provider follows it by its id. False: each retry fails over.
         **kwargs: further arguments of `SparkSubmitOperator`.
 
     Raises:
@@ -317,7 +317,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
         )
 
     def _use_files_beside_dag(self) -> None:
-        """Return spark-submit whole paths of the files that lie beside the DAG file on this worker."""
+        """Replace relative paths of files that lie beside the DAG file on this worker by whole paths."""
         folder = self._dag_folder()
         for option, value in self._files().items():
             placed = place_beside(folder, option, value) if folder is not None else value
@@ -342,7 +342,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
             raise run.refused(missing, incurable=True)
 
     def _missing_application(self, application: str) -> str | None:
-        """Return a message if this worker does not have the application; None if that is not known."""
+        """Return a message if this worker certainly lacks the application, else None."""
         found = not_found(self._dag_folder(), "application", application)
         return f"the application {found[0]} does not exist on this worker: it {found[1]}" if found else None
 

@@ -474,7 +474,7 @@ def test_the_groups_own_connection_named_again_shares_its_session(
 
 
 def test_default_args_do_not_choose_where_a_session_runs() -> None:
-    why = r"has a session and names no Spark connection.*Give the group conn_id='pg'"
+    why = r"has a session but names no Spark connection.*Give the group conn_id='pg'"
     with pytest.raises(InvalidConfigError, match=why):
         group_of({"conn_id": "pg"}, session=ConnectSession())
     assert own(group_of({"conn_id": "cluster"}), "routes")._conn_id == "cluster"
