@@ -36,11 +36,15 @@ def job_command(verbs: Verbs, name: str, text: str) -> Command:
 def command(verbs: Verbs, name: str, text: str) -> Command:
     """Add a command that reads a storage."""
     verb = described(verbs, name, text)
-    verb.add_argument("--storage", metavar="URI", help="file:///folder or s3://bucket/prefix (or set CAIRN_STORAGE)")
+    verb.add_argument(
+        "--storage",
+        metavar="URI",
+        help="the storage root: file:///folder, s3://bucket/prefix, gs://… or abfss://… (or set CAIRN_STORAGE)",
+    )
     verb.add_argument(
         "--conn",
         metavar="ID",
-        help="the Airflow connection with the credentials, of type cairn, aws or generic; needs Airflow",
+        help="the Airflow connection with the credentials, as a group names it; needs Airflow",
     )
     verb.add_argument("--endpoint-url", metavar="URL", help="an S3 server other than AWS")
     verb.add_argument("--region", metavar="NAME", help="the region that S3 requests are signed for")
@@ -469,7 +473,7 @@ def _compact(verbs: Verbs) -> None:
         "name",
         metavar="NAME",
         nargs="?",
-        help="the state's name; without it, all whose runs have a quarter of the base's bytes",
+        help="the state's name; without it, all whose deltas have a quarter of the base's bytes",
     )
     verb.add_argument(
         "--max-bytes",
