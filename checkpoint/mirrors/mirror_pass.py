@@ -228,10 +228,7 @@ class Mirroring(UseCase):
         )
 
         def decide(mirror: Head, _now_ms: int) -> Decision[Head | None]:
-            standing = self._check_mine(mirror, begun, there.store)
-            if standing.revision == of.revision:
-                return Decision(before)  # only the answer of the swap was lost
-            if standing.revision > of.revision:
+            if self._check_mine(mirror, begun, there.store).revision >= of.revision:
                 return Decision(None)
             return Decision(mirror, mirrors.mirrored(mirror, begun.head, of))
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.answers import FilesProgress
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.errors import DamagedError
+from airflow_cairn.checkpoint.errors import DamagedError, RefusedError
 from airflow_cairn.storage.port import DeleteFailure, DeleteFailures
 from tests.support.memory_store import MemoryStore
 from tests.support.narrowing import known
@@ -207,6 +208,27 @@ def test_an_older_pass_takes_nothing_back(world: World, west: MemoryStore) -> No
     _assert_whole(world, west)
     world.coordinator().mirror(west)
     assert _keys(world, west) == _keys(world, world.memory)
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_pass_writes_no_head_of_a_mirror_that_is_activated_meanwhile(
+    world: World, west: MemoryStore, first: int
+) -> None:  # semantics M5
+    world.run_epoch("e1")
+    world.coordinator().mirror(west)
+    world.run_epoch("e2")
+
+    def activate(progress: FilesProgress) -> None:
+        if progress.files_done == first + 1:
+            _there(world, west).activate()
+
+    with pytest.raises(RefusedError, match="was activated: the job goes on there"):
+        world.coordinator().mirror(west, activate, parallel=1)
+    head = _there(world, west).head()
+    assert [each.epoch for each in head.completed] == ["e1"]
+    assert not head.is_mirror
+    assert known(world.coordinator().head().moved).uri == west.uri
+    assert [each for each in _there(world, west).verify(deep=True) if not each.whole] == []
 
 
 @pytest.mark.parametrize("damage", ["gone", "a byte less"])
