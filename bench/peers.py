@@ -10,13 +10,15 @@ share of the keys gets an amount, which is added to its total. The first epochs 
 - `streaming`: Structured Streaming, state in RocksDB with changelog checkpoints, one available-now trigger per epoch; a
   sink writes the changed totals of each batch into a folder.
 - `streaming_resident`: the same query, started once, after the others, because it always runs.
-- With `--tables`, on an older Spark that their jars support: `delta` and `iceberg` add by `MERGE`; `delta_marked` marks
-  each commit with its epoch; `delta_on_read`, `iceberg_on_read` and `iceberg_v3_on_read` leave the merge to the read.
+- With `--tables`, on an older Spark that their jars support: `delta` and `iceberg` add by `MERGE`; `delta_marked` and
+  `iceberg_marked` mark each commit with its epoch; `delta_on_read`, `iceberg_on_read` and `iceberg_v3_on_read` leave
+  the merge to the read.
 - With `--flink`, after the others, because it always runs: `flink`, a Flink job with its state in RocksDB, which reads
   each epoch's file as it comes and makes a checkpoint each half second. An epoch ends with the first checkpoint that
-  began after its last total.
+  began after its last total. Its epochs are those of the other ways, at another time.
 
-Then comes one epoch with a kill after its write and before its success is known, and a retry with the same input.
+Then comes one epoch that ends after its write and before its success is known, and a retry with the same input. Flink's
+processes are killed; of the others nothing is written from then on, as after a kill.
 
 - `NAME_seconds_ratio`, `NAME_bytes_ratio`: the median of an epoch's seconds, and the mean of the bytes in its new
   files, within the rounds, to those of `rewrite`. `NAME_cpu_ratio`: CPU seconds, with those of the JVM.

@@ -114,13 +114,13 @@ def measure(folder: Path, flights: Path, pairs: int, transports: Sequence[str], 
         }
         connect: dict[str, object] = {"conn_type": "spark_connect", "host": "localhost"}
         if "warm" in confs:
-            server = stack.enter_context(ConnectServer(confs["warm"]))
+            server = stack.enter_context(ConnectServer(confs["warm"], few_rows=False))
             facts["remote"] = f"sc://localhost:{server.port}"
             connect["port"] = server.port
         options: dict[str, Any] = {}
         if settings != "quick":
             local = recommended() if settings == "recommended" else ""
-            database = stack.enter_context(PostgresServer())
+            database = stack.enter_context(PostgresServer(durable=True))
             options = {"quick": False, "local_settings": local, "database": database}
         home = airflow_for(folder, HERE / "epoch.py", facts, cores=2, **options)
         home.add_env("AIRFLOW_CONN_CONNECT", json.dumps(connect))

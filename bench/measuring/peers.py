@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_cairn.checkpoint import CheckpointConfig, Slice, StageSpec
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.spark import Epoch, state
+from airflow_cairn.storage import ObjectStore
 from airflow_cairn.testing.epochs import LocalJob
+from tests.support.wrapped_stores import Crashed, WrappedStore
 
 from .spark_session import PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_T = TypeVar("_T")
 
 SCHEMA = "key long, amount long"
 """Of the input and of all totals."""
@@ -97,6 +102,18 @@ def _added(*frames: DataFrame) -> DataFrame:
     return whole.groupBy("key").sum("amount").toDF("key", "amount")
 
 
+class _DyingStore(WrappedStore):
+    """The store of a driver that ends before its acknowledgement arrives; no write of it arrives from then on."""
+
+    _dead = False
+
+    def _write(self, verb: str, key: str, call: Callable[[], _T]) -> _T:  # noqa: ARG002 - as it is called
+        self._dead = self._dead or "/acks/" in key
+        if self._dead:
+            raise Crashed
+        return call()
+
+
 class Aggregate(Peer):
     """Cairn: `epoch.aggregate` writes partial sums and reads nothing."""
 
@@ -113,18 +130,22 @@ class Aggregate(Peer):
 
     def run(self, number: int) -> None:
         """Run the parts of a run's tasks."""
-        self.run_killed(number)
+        self._work(number, self._job.store)
         self._job.complete(f"e{number}")
 
     def run_killed(self, number: int) -> None:
-        """Run everything up to the driver's acknowledgement, which a retried task finds."""
+        """Run the driver until it has written everything and acknowledges; a retried task finds its claim."""
+        with suppress(Crashed):
+            self._work(number, _DyingStore(self._job.store))
+
+    def _work(self, number: int, store: ObjectStore) -> None:
         run, stage = f"e{number}", StageSpec("totals", (), PARTITIONS, 128)
         if number != self._triggered:
             self._job.trigger(run, [stage], Slice())
             self._triggered = number
         answer = self._job.claim(run, stage.uid)
         if isinstance(answer, Submit):
-            with Epoch(self.spark, self._job.store, answer.handover, self._job.runtime) as epoch:
+            with Epoch(self.spark, store, answer.handover, self._job.runtime) as epoch:
                 self.write(epoch, self.input(number))
 
     def totals(self) -> DataFrame:
@@ -144,7 +165,7 @@ class Update(Aggregate):
 
 
 class Rewrite(Peer):
-    """Plain Spark: rewrites the whole state, then points a pointer to it."""
+    """Plain Spark: rewrites the whole state, then points a pointer to it. Only the changed keys are sent around."""
 
     name = "rewrite"
 
@@ -164,8 +185,12 @@ class Rewrite(Peer):
 
     def write(self, number: int, before: str | None, after: str) -> None:
         """Write the totals after an epoch, from those before it."""
-        frames = [self.input(number)] + ([] if before is None else [self._read(before)])
-        _added(*frames).write.mode("overwrite").parquet(f"file://{self.folder}/{after}")
+        rows = _added(self.input(number))
+        if before is not None:
+            old, keys = self._read(before), rows.select("key").hint("broadcast")
+            changed = _added(rows, old.join(keys, "key", "left_semi"))
+            rows = old.join(keys, "key", "left_anti").unionByName(changed)
+        rows.write.mode("overwrite").parquet(f"file://{self.folder}/{after}")
         (self.folder / "next").write_text(after)
         (self.folder / "next").rename(self.folder / "current")
 

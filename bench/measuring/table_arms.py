@@ -173,15 +173,21 @@ class Cairn:
 
 
 def conf(at: Services) -> dict[str, str]:
-    """Give the session's conf for S3 with the magic committer, and for Iceberg's catalog."""
-    catalog = "spark.sql.catalog.lake"
+    """Give the session's conf for S3 with the magic committer, and for Iceberg's catalog with its own client of S3."""
+    catalog, s3 = "spark.sql.catalog.lake", at.s3
     return {
         **s3a_conf(at.options),
         "spark.hadoop.fs.s3a.committer.name": "magic",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "jdbc",
         f"{catalog}.uri": at.jdbc_url,
-        f"{catalog}.warehouse": f"s3a://{BUCKET}/warehouse",
+        f"{catalog}.warehouse": f"s3://{BUCKET}/warehouse",
+        f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        f"{catalog}.client.region": s3["AWS_REGION"],
+        f"{catalog}.s3.endpoint": s3["AWS_ENDPOINT_URL"],
+        f"{catalog}.s3.path-style-access": "true",
+        f"{catalog}.s3.access-key-id": s3["AWS_ACCESS_KEY_ID"],
+        f"{catalog}.s3.secret-access-key": s3["AWS_SECRET_ACCESS_KEY"],
     }
 
 

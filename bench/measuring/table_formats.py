@@ -39,6 +39,7 @@ _LIBRARIES = ("deltalake", "psycopg", "psycopg-binary", "pyarrow", "pyiceberg", 
 _NO_ENV: Mapping[str, str] = {}
 _CATALOG = "spark.sql.catalog.ice"
 _MARK = "spark.databricks.delta.write.txn"
+_SNAPSHOT_MARK = "spark.sql.iceberg.snapshot-property.epoch"
 
 
 class Merge(Peer):
@@ -104,6 +105,23 @@ class Iceberg(Merge):
     name = "iceberg"
     table = "ice.{folder.name}.totals"
     made_as = "iceberg"
+
+
+class IcebergMarked(Iceberg):
+    """Iceberg as a careful author uses it: a snapshot names its epoch, and is asked for before the merge."""
+
+    name = "iceberg_marked"
+
+    def run(self, number: int) -> None:
+        """Merge, unless a snapshot of the table names this epoch."""
+        snapshots = self.spark.table(f"{self._table}.snapshots")
+        if snapshots.where(snapshots.summary["epoch"] == str(number)).head(1):
+            return
+        self.spark.conf.set(_SNAPSHOT_MARK, str(number))
+        try:
+            super().run(number)
+        finally:
+            self.spark.conf.unset(_SNAPSHOT_MARK)
 
 
 class IcebergOnRead(Iceberg):
@@ -184,4 +202,5 @@ def run_there(module: str, arguments: Sequence[str], *, to_s3: bool = False, env
 
 def peers(spark: SparkSession, folder: Path) -> list[Peer]:
     """Make one of each format."""
-    return [kind(spark, folder) for kind in (Delta, DeltaOnRead, DeltaMarked, Iceberg, IcebergOnRead, IcebergV3OnRead)]
+    kinds = (Delta, DeltaOnRead, DeltaMarked, Iceberg, IcebergMarked, IcebergOnRead, IcebergV3OnRead)
+    return [kind(spark, folder) for kind in kinds]

@@ -151,7 +151,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         shutil.copytree(ROOT / "dags", home.dags_folder, dirs_exist_ok=True)
         (home.dags_folder / "__init__.py").unlink()
         stack.callback(home.stop)
-        say("starting Airflow: scheduler, triggerer, dag processor, API server")
+        say("starting Airflow: scheduler, triggerer, dag processor, API server; set to be quick")
         home.start()
         say(f"Airflow is up at {home.url}")
         coordinator = Coordinator(open_store(uri, s3=s3), "flights")

@@ -30,10 +30,12 @@ class PostgresServer(Service):
     Args:
         root: where to keep data, socket and log; None for a temporary folder.
         for_java: whether it listens on a port of loopback too; anyone on this machine can then connect.
+        durable: whether a commit waits for the disk, as a server of one's own does.
     """
 
-    def __init__(self, root: Path | None = None, *, for_java: bool = False) -> None:
+    def __init__(self, root: Path | None = None, *, for_java: bool = False, durable: bool = False) -> None:
         super().__init__("postgres", root)
+        self._fsync = "on" if durable else "off"
         self._listens = LOOPBACK if for_java else ""
         self._port = free_port() if for_java else 5432
 
@@ -84,12 +86,12 @@ class PostgresServer(Service):
         subprocess.run(
             [str(word) for word in make], check=True, capture_output=True, cwd=self.root, user=user, group=group
         )
-        # A crash of the machine would lose the folder anyway.
+        # Without `durable`: a crash of the machine would lose the folder anyway.
         settings = {
             "listen_addresses": self._listens,
             "port": f"{self._port}",
             "unix_socket_directories": f"{self.root}",
-            "fsync": "off",
+            "fsync": self._fsync,
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         command: list[str | Path] = [binaries / "postgres", "-D", data, *options]
