@@ -21,7 +21,7 @@ def machine() -> dict[str, object]:
         "load_before": _LOAD_BEFORE,
         "load": round(os.getloadavg()[1], 1),
         "cores": os.cpu_count(),
-        "cpu": _cpu(),
+        "processor": _cpu(),
         "python": platform.python_version(),
     }
 
