@@ -115,7 +115,7 @@ class IcebergMarked(Iceberg):
     def run(self, number: int) -> None:
         """Merge, unless a snapshot of the table names this epoch."""
         snapshots = self.spark.table(f"{self._table}.snapshots")
-        if snapshots.where(snapshots.summary["epoch"] == str(number)).head(1):
+        if snapshots.where(f"summary['epoch'] = '{number}'").head(1):
             return
         self.spark.conf.set(_SNAPSHOT_MARK, str(number))
         try:
