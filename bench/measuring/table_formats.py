@@ -31,7 +31,8 @@ EXCLUDES = (
 _HADOOP, _AWS_SDK = "3.4.2", "2.57.8"
 S3A_PACKAGES = (
     f"org.apache.hadoop:hadoop-aws:{_HADOOP}",
-    *(f"software.amazon.awssdk:{name}:{_AWS_SDK}" for name in ("s3", "s3-transfer-manager", "sts", "kms", "apache-client", "apache5-client")),
+    *(f"software.amazon.awssdk:{name}:{_AWS_SDK}" for name in ("s3", "s3-transfer-manager", "sts", "kms")),
+    *(f"software.amazon.awssdk:{name}:{_AWS_SDK}" for name in ("apache-client", "apache5-client")),
     "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1",
 )
 """s3a with the magic committer for the Hadoop of that Spark, and what `S3FileIO` needs beside, without AWS' bundle."""
