@@ -23,7 +23,7 @@ from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.setup.java import ensure_java
 from tests import lanes
-from tests.support import covering, in_memory
+from tests.support import compiled, covering, in_memory
 from tests.support.signals import pass_no_ignored_signals_on
 
 pytest_plugins = ("tests.support.airflow_fixtures", "tests.support.world.fixtures")
@@ -72,11 +72,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Let the garbage collector pass over what the collection makes: it lives as long as the session.
 
     Each full pass would look at all of it, a tenth of the time of tests that need nothing real.
     """
+    worker = getattr(session.config, "workerinput", {})
+    if worker.get("lanes"):
+        compiled.compile_share(
+            session.config, session.config.rootpath, int(worker["workerid"][2:]), worker["workercount"]
+        )
     gc.disable()
     try:
         yield
