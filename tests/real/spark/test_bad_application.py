@@ -38,7 +38,9 @@ def test_an_application_that_is_not_there(
     connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[1]"}))
     job.trigger("r1")
     missing = tmp_path / "missing.py"
-    operator = SparkEpochOperator(task_id="routes", application=str(missing), storage=job.storage, job=job.name)
+    operator = SparkEpochOperator(
+        task_id="routes", application=str(missing), storage=job.storage, job=job.name, conf=small_conf()
+    )
     with pytest.raises(AirflowFailException, match=f"stage routes failed: the application {missing} does not exist"):
         operator.execute(context(Ti(run_id="r1")))
 
