@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -21,7 +22,10 @@ def compiled(path: Path) -> bool:
     return rewrite._read_pyc(path, kept) is not None
 
 
-def test_each_file_is_compiled_by_one_worker(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+def test_each_file_is_compiled_by_one_worker(
+    tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     paths = [tmp_path / name for name in FILES]
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
