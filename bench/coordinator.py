@@ -121,7 +121,7 @@ def requests(stages: int, subtasks: int) -> dict[str, int]:
         "stages": stages,
         "subtasks": subtasks,
         "requests": sum(counted.count.values()),
-        "target": 4 * stages + subtasks // 500 + 12,
+        "target": 3 * stages + subtasks // 500 + 12,
     }
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ..storage.clock import Runtime, system_runtime
 from ..storage.port import ObjectStore
-from .acts import acknowledgements, opening
+from .acts import acknowledgements, carry_over, opening
 from .acts.acknowledgements import ExecutionReports
 from .acts.claims import ClaimRequest, Claims, Drivers
 from .acts.completion import Completion
@@ -266,6 +266,15 @@ class Coordinator(UseCase):
     def was_overtaken(self, handover: Handover) -> bool:
         """Tell whether an execution no longer counts as its epoch was overtaken; see `transitions.was_overtaken`."""
         return self._heads.observe(lambda head, _now_ms: transitions.was_overtaken(head, handover))
+
+    def was_missed(self, handover: Handover) -> bool:
+        """Tell whether an attempt has replaced an execution without seeing its claim; see `carry_over.was_missed`."""
+
+        def look(head: Head, _now_ms: int) -> bool:
+            document = self._documents.readable(head.pending_of_epoch(handover.epoch))
+            return document is not None and carry_over.was_missed(self.files, document, handover)
+
+        return self._heads.observe(look)
 
     def pause(self) -> None:
         """Stop periodic requests because the DAG is paused; abort pending checkpoints, drop waiting requests (S1).

@@ -30,7 +30,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     _panel(panels[0][0], "stages, 1,000 subtasks each", "requests a checkpoint", by_stages, "stages", "requests")
     _panel(panels[0][1], "subtasks of one stage", "requests a checkpoint", by_subtasks, "subtasks", "requests")
     for panel, costs, axis in ((panels[0][0], by_stages, "stages"), (panels[0][1], by_subtasks, "subtasks")):
-        panel.plot(_column(costs, axis), _column(costs, "target"), label="4 S + N/500 + 12", **_TARGET)
+        panel.plot(_column(costs, axis), _column(costs, "target"), label="3 S + N/500 + 12", **_TARGET)
     _panel(panels[1][0], "subtasks", "s from the last ack to completed", completions, "subtasks", "seconds")
     first = completions[-1]["seconds"] / completions[-1]["subtasks"]
     sizes = _column(completions, "subtasks")

@@ -352,6 +352,25 @@ def begun_since(files: JobFiles, before: PendingDocument, document: PendingDocum
     return tuple(found)
 
 
+def was_missed(files: JobFiles, document: PendingDocument, handover: Handover) -> bool:
+    """Tell whether an attempt has replaced an execution without having seen its claim, so that nobody clears its task.
+
+    The claim came after the look by which the attempt was opened; the try that made it has to begin anew. It has not if
+    the document names the try, whose task is then cleared; if the stage itself had failed, which Airflow then tries
+    again; or if another try has claimed the new execution (semantics F5).
+
+    Args:
+        files: the job's files.
+        document: of the epoch's pending attempt.
+        handover: of the execution, as the try knows it.
+    """
+    stage = handover.stage
+    execution = document.execution(stage)
+    if execution is None or execution == handover.execution or document.restarted.get(stage) in ("", handover.claimant):
+        return False
+    return readable_handover(files, stage, execution.home, execution.token) is None
+
+
 def unclaimed(files: JobFiles, document: PendingDocument) -> frozenset[str]:
     """Give the stages whose execution no try has claimed; one listing for each checkpoint that began one of them."""
     return frozenset(document.executions) - acks.marked(files, document.executions, "handover")

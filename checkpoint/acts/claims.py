@@ -1,9 +1,12 @@
 """Claims the right to submit a stage's application (semantics F2, F5, W4).
 
-The claim is the create-once handover of the stage's current execution; after its creation the head is read again to see
-whether the execution still counts. If another try holds the handover and has not acknowledged, that try is dead or a
-zombie, and the stage fails over, whether or not a callback ran before. The exception is a driver that lives on a
-cluster: the new try takes it over (`Drivers`).
+The claim is the create-once handover of the stage's current execution. Whether that still counts is asked after it: by
+the driver when its block begins, so a try that has made the handover does not ask. Where no driver of ours will look,
+because its program has no block, or where the handover was there before, the try reads the head again.
+
+If another try holds the handover and has not acknowledged, that try is dead or a zombie, and the stage fails over,
+whether or not a callback ran before. The exception is a driver that lives on a cluster: the new try takes it over
+(`Drivers`).
 """
 
 from __future__ import annotations
@@ -153,7 +156,7 @@ class Claims(UseCase):
                 elif not made and acks.has_acknowledged(self._files, request.stage, current.execution):
                     answer = self._acknowledged(request, current, handover)
                 elif isinstance(handover, Handover) and handover.claimant == request.claimant:
-                    claimed, answer = True, self._submit(request, current, handover)
+                    claimed, answer = True, self._submit(request, current, handover, made=made)
                 elif claimed:
                     raise self._fenced(request, current, handover)
                 else:
@@ -190,9 +193,12 @@ class Claims(UseCase):
             return StageAcknowledged(current.document.checkpoint, self._others(request, current))
         return None
 
-    def _submit(self, request: ClaimRequest, current: _Current, handover: Handover) -> Submit | Reconnect | None:
+    def _submit(
+        self, request: ClaimRequest, current: _Current, handover: Handover, *, made: bool
+    ) -> Submit | Reconnect | None:
         """Answer a try that holds the execution; None where that no longer counts and the try has to look again."""
-        if not self._still_current(request, current):
+        driver_looks = made and request.program is None
+        if not driver_looks and not self._still_current(request, current):
             return None
         others = self._others(request, current)
         if handover.adopted:
@@ -297,7 +303,7 @@ class Claims(UseCase):
             document = self._documents.of(entry)
             return _Current(document, execution_of(document, stage))
 
-        # Right on any version: after the claim, `_still_current` looks again.
+        # Right on any version: after the claim the driver looks, or `_still_current`.
         return self._heads.observe(look, own=True)
 
     def _others(self, request: ClaimRequest, current: _Current) -> tuple[Restarted, ...]:

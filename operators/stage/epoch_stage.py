@@ -124,8 +124,8 @@ class EpochStage(StageOperator):
             UnreachableError: its driver on the cluster lives or may live, and can no longer be watched.
             FencedError: another attempt replaced this one while it ran.
             AirflowRescheduleException: stages that it reads from run again first (semantics F1), the DAG is paused
-                (S1), another epoch holds the place that this one needs (T2), or another run has overtaken this one
-                (C2).
+                (S1), another epoch holds the place that this one needs (T2), another run has overtaken this one (C2),
+                or another attempt came while this one was claimed (F5).
             InvalidConfigError: no checkpoint was triggered for the epoch, or the rendered storage and job are too
                 long for S3.
         """
@@ -172,7 +172,7 @@ class EpochStage(StageOperator):
         if isinstance(answer, Reconnect):
             self._reconnect(context, drivers, run)
             return
-        # The claim has just looked: if another attempt has come since, this execution no longer counts.
+        # As the claim saw it: an attempt that has come since either keeps this execution, or replaces it itself.
         head, it = run.coordinator.known_head(), run.handover
         log_restore_source(head, it)
         drivers.end_those_before(it.token, replaced_executions(head, it.stage, it.token))
@@ -182,7 +182,7 @@ class EpochStage(StageOperator):
 
     def _run_execution(self, context: Context, run: StageRun, until_end: Callable[[], None]) -> None:
         """Run the application to its end, and check that it has acknowledged."""
-        from .overtaken_epoch import reschedule_if_overtaken
+        from .overtaken_epoch import reschedule_if_replaced
 
         coordinator, uid = run.coordinator, run.handover.stage
         try:
@@ -203,7 +203,7 @@ class EpochStage(StageOperator):
                 raise AirflowFailException(str(error)) from error
             if isinstance(error, InvalidConfigError):
                 raise AirflowFailException(f"{error}. {NO_CURE}") from error
-            reschedule_if_overtaken(coordinator, run.handover, error)
+            reschedule_if_replaced(coordinator, run.handover, error)
             raise
 
     def _ended(self, run: StageRun, why: str) -> StageFailedError:

@@ -56,17 +56,23 @@ def wait_in_line(answer: Queued) -> NoReturn:
     raise AirflowRescheduleException(datetime.now(UTC) + LOOK_AGAIN_AFTER)
 
 
-def reschedule_if_overtaken(coordinator: Coordinator, handover: Handover, error: Exception) -> None:
-    """End this try without counting it, if its execution no longer counts because the epoch was overtaken (C2).
+def reschedule_if_replaced(coordinator: Coordinator, handover: Handover, error: Exception) -> None:
+    """End this try without counting it, if its execution was replaced and no other process clears its task (C2, F5).
+
+    Another run has overtaken the epoch, or an attempt was opened between the claim's look at the head and the claim,
+    by a process that could not see the claim.
 
     Raises:
-        AirflowRescheduleException: the epoch was overtaken; this task begins again in its next attempt.
+        AirflowRescheduleException: this task begins again in the epoch's next attempt.
     """
     if coordinator.was_overtaken(handover):
-        log.info(
-            "Checkpoint %d was overtaken by another run, and this stage begins anew: %s", handover.checkpoint, error
-        )
-        raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER) from error
+        why = "was overtaken by another run"
+    elif coordinator.was_missed(handover):
+        why = "was replaced while this stage claimed its work"
+    else:
+        return
+    log.info("Checkpoint %d %s, and this stage begins anew: %s", handover.checkpoint, why, error)
+    raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER) from error
 
 
 def overtaken_since(checkpoint: int) -> str:

@@ -52,7 +52,7 @@ def test_requests_memory_and_the_picture_of_a_small_run(tmp_path: Path) -> None:
         "begins_growth_exponent",
         "mature_epoch_ratio",
     }
-    assert [each["target"] for each in found["requests"]] == [18, 36, 108], "4 S + N/500 + 12"
+    assert [each["target"] for each in found["requests"]] == [17, 32, 92], "3 S + N/500 + 12"
     assert all(each["requests"] <= each["target"] for each in found["requests"]), found["requests"]
     assert [each["stages"] for each in found["claims"]] == [2, 8]
     assert [each["epochs_before"] for each in found["epochs"]] == [1, 3]

@@ -71,6 +71,9 @@ def main() -> int:
         why = DeclineDocument(**who, reason=Reason.CHECKPOINT_DECLINED, detail=detail, incurable=incurable)
         coordinator.decline(why)
         return 0 if what == "decline quietly" else 1
+    if not coordinator.standing(handover).may_count:
+        print("FencedError: this attempt has been replaced")
+        return 1
     if what == "be replaced":
         coordinator.fail(handover.epoch, handover.stage, handover.claimant, "somebody else says so")
     if what == "lag":

@@ -386,7 +386,7 @@ class Conductor:
                 task.state, task.came_back, task.due = "none", True, self._quiets + 1
         elif process.answer == "TriggerFirst":
             self._trigger_again(run, task)
-        elif process.answer in ("Queued", "Overtaken"):
+        elif process.answer in ("Queued", "Overtaken", "Missed"):
             self._come_back(run, task, message.get("text", ""))  # which uses up no try
         elif process.answer == "Failed":
             self._needs_hands(run, message["text"], by_rule="for_good=True" in message["text"])

@@ -37,6 +37,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.programs import Program
 from airflow_cairn.checkpoint.errors import CheckpointError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.rules.admission import RunState
@@ -160,6 +161,7 @@ def stage(child: Child) -> dict[str, Any]:
             drivers=service,
             try_number=told["try_number"],
             first_try=told["first_try"],
+            program=Program() if told["launcher"] == "program" else None,
         )
 
     try:
@@ -203,19 +205,25 @@ def ended(child: Child, coordinator: Coordinator, handover: Handover, status: in
     """See that a driver that has ended acknowledged."""
     told = child.told
     if status:
-        overtaken = coordinator.was_overtaken(handover)
-        return {"answer": "Overtaken" if overtaken else "DriverFailed", "text": f"status {status}"}
+        return {"answer": replaced(coordinator, handover) or "DriverFailed", "text": f"status {status}"}
     if told["launcher"] == "program":
         coordinator.acknowledge(pickle.loads(Path(told["folder"], handover.token).read_bytes()))
     standing = coordinator.standing(handover)
     goes_on = standing.awaited and standing.ended is not None and standing.ended.paused
     if not standing.current and not goes_on and standing.completed is None:
-        return {"answer": "Overtaken" if coordinator.was_overtaken(handover) else "Fenced"}
+        return {"answer": replaced(coordinator, handover) or "Fenced"}
     if not acks.has_acknowledged(coordinator.files, told["stage"], handover.execution):
         return {"answer": "NotAcknowledged"}
     with suppress(CairnError):
         coordinator.complete_if_last(told["epoch"], told["stage"])
     return {"answer": "Acknowledged"}
+
+
+def replaced(coordinator: Coordinator, handover: Handover) -> str:
+    """Say why a task begins anew without using up a try; empty where it does not."""
+    if coordinator.was_overtaken(handover):
+        return "Overtaken"
+    return "Missed" if coordinator.was_missed(handover) else ""
 
 
 def submitted(child: Child, handover: Handover, service: Service | None) -> int:
@@ -254,6 +262,8 @@ def drive(child: Child, handover: Handover) -> int:
         )
         return 1
     try:
+        if child.told["launcher"] != "program" and not coordinator.standing(handover).may_count:
+            return 1
         ack = Driver(coordinator, handover, doubled=bool(child.told.get("doubled"))).written()
         if child.told["launcher"] == "program":
             Path(child.told["folder"], handover.token).write_bytes(pickle.dumps(ack))

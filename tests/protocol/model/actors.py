@@ -158,6 +158,7 @@ def opener(rules: Rules, me: str, epoch: str, failed: Exec | None) -> Program:
     carried: dict[int, Exec] = {}
     hooks: Key | None = None
     lags = False
+    begun: dict[Exec, str] = {}
     settled = head
     if before is not None:
         doc = yield ("get", ("pending", before.id, before.token))
@@ -174,6 +175,7 @@ def opener(rules: Rules, me: str, epoch: str, failed: Exec | None) -> Program:
             if execution in before.rejected and rules.mutation != "carry_rejected":
                 break
             carried[execution.stage] = execution
+        begun = {key[2]: who for key, who in (yield ("list",)) if key[0] == "handover" and key[2] in doc.execs}
         hooks, lags = doc.hooks, doc.lags
         if before in head.pending:
             settled = end(head, before, "failed")
@@ -182,12 +184,47 @@ def opener(rules: Rules, me: str, epoch: str, failed: Exec | None) -> Program:
     folded = tuple(e.epoch for e in head.history if e.status == "completed")
     if before is not None and hooks in before.rejected:
         hooks, execs = ("hooks", new_id, token), tuple(Exec(stage, new_id, token) for stage in (A, B))
-    doc = Doc(new_id, token, epoch, execs, latest(head), folded, lags, hooks)
+    restarted = tuple(sorted(who for execution, who in begun.items() if execution not in execs))
+    doc = Doc(new_id, token, epoch, execs, latest(head), folded, lags, hooks, restarted)
     yield from create(("pending", new_id, token), doc)
     entry = Entry(new_id, token, epoch, doc.base)
     new = settled._replace(next_id=new_id + 1, pending=(*settled.pending, entry))
     landed = yield from write_head(rules, me, head, new)
     return "opened" if landed else RETRY
+
+
+def beginner(rules: Rules, me: str, epoch: str, stage: int) -> Program:
+    """Claim an execution, let its driver look at the head, and settle it if that stops the driver, all in one try.
+
+    Nobody looks at the head between claim and driver. An attempt that has not seen the claim has nobody clear the task.
+    """
+    found = yield from attempt_of(rules, epoch)
+    if not isinstance(found, Doc):
+        return found
+    execution = found.execs[stage]
+    holder = yield from create(("handover", execution.home, execution), me)
+    if holder != me:
+        return RETRY if holder is None else "another try has it"
+    seen = yield from attempt_of(rules, epoch)
+    if seen is RETRY or seen == "no attempt" or seen.execs[stage] == execution:
+        return "runs, or fails with its attempt"
+    now = yield from attempt_of(rules, epoch)
+    if not isinstance(now, Doc):
+        return "fails with its attempt"
+    if me in now.restarted or rules.mutation == "late_claim_is_left":
+        return ("left", me)
+    renewed = now.execs[stage]
+    holder = yield ("get", ("handover", renewed.home, renewed))
+    return RETRY if holder in (None, me) else "another try has it"
+
+
+def attempt_of(rules: Rules, epoch: str) -> Program:
+    """Give the document of the epoch's pending attempt."""
+    head: Head = yield from read_head(rules)
+    entry = next((e for e in head.pending if e.epoch == epoch), None)
+    if entry is None:
+        return "no attempt"
+    return (yield ("get", ("pending", entry.id, entry.token))) or RETRY
 
 
 def driver(rules: Rules, me: str, epoch: str, folded: tuple[str, ...], execution: Exec) -> Program:

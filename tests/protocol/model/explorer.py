@@ -140,6 +140,10 @@ def audit_answer(world: World, answer: Any) -> None:
         case ("success", execution):
             if not counts(world, world.head, execution):
                 raise ViolationError(f"told SUCCESS for an execution that does not count: {execution}")
+        case ("left", str(who)):
+            docs = [value for key, value in world.objects if key[0] == "pending"]
+            if not any(who in doc.restarted for doc in docs):
+                raise ViolationError(f"a try has ended, and nobody clears its task: {who}")
         case ("seen", head, execution):
             if not counts(world, head, execution) and execution in world.discarded:
                 raise ViolationError(f"told both SUCCESS and DISCARDED: {execution}")

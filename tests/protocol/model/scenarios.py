@@ -93,9 +93,22 @@ HOOKS = Scenario(
     losses=0,
 )
 
-ALL = (SETTLE, FAILOVER, REJECT, CARRY, EPOCHS, STALE, LATE, HOOKS)
+CLAIM = Scenario(
+    "claim",
+    begin("e1", acked=()),
+    (
+        party(actors.beginner, "try", "e1", B),
+        party(actors.opener, "callback", "e1", A1),
+        ABORT,
+        TRIGGER,
+    ),
+    losses=0,
+)
+
+ALL = (SETTLE, FAILOVER, REJECT, CARRY, EPOCHS, STALE, LATE, HOOKS, CLAIM)
 DEEP = (
     Scenario("settle, two lost", SETTLE.begin, (FINISH_1, FINISH_2, ABORT, CLEAN), losses=2),
     Scenario("reject, one lost", REJECT.begin, REJECT.actors),
+    Scenario("claim, cleaned", CLAIM.begin, (*CLAIM.actors, CLEAN), losses=0),
     Scenario("two callbacks", FAILOVER.begin, (FAIL_OVER, party(actors.opener, "try", "e1", B1), ZOMBIE, CLEAN)),
 )

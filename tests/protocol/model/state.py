@@ -34,6 +34,8 @@ class Doc(NamedTuple):
     """Whether it may complete without B."""
     hooks: Key | None = None
     """Key of the hooks' answers; None: it has no hooks."""
+    restarted: tuple[str, ...] = ()
+    """Tries whose executions it has replaced: somebody clears their tasks."""
 
 
 class Entry(NamedTuple):
@@ -161,4 +163,4 @@ def live(head: Head, objects: dict[Key, Any]) -> tuple[set[Key], set[Exec]] | No
 
 
 def kept(key: Key, alive: tuple[set[Key], set[Exec]]) -> bool:
-    return key in alive[0] or (key[0] in ("ack", "state") and key[2] in alive[1])
+    return key in alive[0] or (key[0] in ("ack", "state", "handover") and key[2] in alive[1])

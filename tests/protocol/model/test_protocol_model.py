@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.model.explorer import Explorer, Scenario, ViolationError
-from tests.protocol.model.scenarios import ALL, CARRY, EPOCHS, FAILOVER, HOOKS, LATE, REJECT, SETTLE, STALE
+from tests.protocol.model.scenarios import ALL, CARRY, CLAIM, EPOCHS, FAILOVER, HOOKS, LATE, REJECT, SETTLE, STALE
 from tests.protocol.model.state import Rules
 
 
@@ -36,6 +36,7 @@ def test_every_state_holds_every_property(scenario: Scenario, numbered: bool) ->
         ("in_flight_forgotten", LATE, "in flight"),
         ("answers_not_withdrawn", HOOKS, "withdrawn"),
         ("hooks_not_awaited", HOOKS, "without its answers"),
+        ("late_claim_is_left", CLAIM, "nobody clears its task"),
     ],
 )
 def test_a_planted_mistake_is_found(mutation: str, scenario: Scenario, property_: str) -> None:

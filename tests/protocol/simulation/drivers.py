@@ -59,26 +59,29 @@ class Driver:
         self._outputs: list[Output] = []
         self._handles: list[StateHandle] = []
 
-    def drive(self, hasty: float) -> None:
-        """Read, compute, write, and acknowledge or decline.
+    def drive(self, hasty: float) -> bool:
+        """Read, compute, write, and acknowledge or decline; False if the first look at the head stops it.
 
         Args:
             hasty: 0 to 1; small for one that declines.
         """
         job, coordinator = self._job, self._coordinator
         (job.hub.current or job.hub).run = self._run
+        if not coordinator.standing(self._it).may_count:
+            return False
         if hasty < 0.03:
             self._decline()
-            return
+            return True
         ack = self._written(leaves_upload=hasty < 0.06)
         if hasty < 0.06:
             # The driver fails after it has written: it deletes what is its own, and declines (semantics A5).
             own = [handle.path for each in ack.subtasks for handle in each.handles if f"/{self._run}/" in handle.path]
             coordinator.files.delete(own)
             self._decline()
-            return
+            return True
         asked_at = job.auditor.head.revision
         job.auditor.answered(ack, coordinator.acknowledge(ack), asked_at)
+        return True
 
     def _decline(self) -> None:
         it, reason = self._it, Reason.CHECKPOINT_DECLINED

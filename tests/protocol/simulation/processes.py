@@ -304,15 +304,17 @@ class Job:
         elif self.rng.random() < 0.8:
             return  # most often it is a sensor or a trigger that finds an ended attempt
         answer = coordinator.begin(epoch, stage, claimant)
-        if isinstance(answer, Submit):
-            self.drive(coordinator, answer.handover, hasty=self.rng.random())
+        while isinstance(answer, Submit) and not self.drive(coordinator, answer.handover, hasty=self.rng.random()):
+            if not (coordinator.was_overtaken(answer.handover) or coordinator.was_missed(answer.handover)):
+                return
+            answer = coordinator.begin(epoch, stage, claimant, rescheduled=True)
 
-    def drive(self, coordinator: Coordinator, handover: Handover, *, hasty: float = 1.0) -> None:
-        """A driver, from its start to its acknowledgement or decline."""
+    def drive(self, coordinator: Coordinator, handover: Handover, *, hasty: float = 1.0) -> bool:
+        """A driver, from its start to its acknowledgement or decline; False if its first look at the head stops it."""
         if self.auditor.hooks is not None:
             self.auditor.hooks.began(handover)
         try:
-            Driver(self, coordinator, handover).drive(hasty)
+            return Driver(self, coordinator, handover).drive(hasty)
         finally:
             self.hub.run = None
 

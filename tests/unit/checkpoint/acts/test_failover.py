@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.answers import (
 )
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
+from airflow_cairn.checkpoint.documents.programs import Program
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.store import acks
@@ -154,21 +155,76 @@ def test_two_tries_at_once_leave_one_holder(world: World) -> None:  # semantics 
     world.audit("a")
 
 
-def test_a_claim_is_judged_by_the_head_after_it_was_made(world: World) -> None:  # semantics W4
-    """The execution is replaced, for another stage's sake, between the look and the claim: it is claimed anew."""
+@pytest.fixture
+def begun(world: World) -> World:
+    """An epoch of which `routes` runs; it is a region with `airports`, which nobody has claimed."""
     world.stages = DIAMOND
     world.trigger("a")
     world.run_stage("a", "clean")
     world.submit("a", "routes", "routes-1")
+    return world
 
-    def region_restarts() -> None:
-        assert isinstance(world.coordinator().fail("a", "routes", "routes-1", "boom"), FailedOver)
 
-    store = InterleavingStore(world.store, "create", 0, region_restarts, suffix=".json")
-    answer = expect(Submit, world.coordinator(store).begin("a", "airports", "airports-1"))
+def _fail_routes(world: World) -> FailedOver:
+    return expect(FailedOver, world.coordinator().fail("a", "routes", "routes-1", "boom"))
+
+
+def test_a_claim_that_comes_too_late_is_stopped_by_its_driver(begun: World) -> None:  # semantics W4, F5
+    """The execution is replaced between the look and the claim: its driver stops, and the same try begins anew."""
+    store = InterleavingStore(begun.store, "create", 0, lambda: _fail_routes(begun), suffix=".json")
+    vain = expect(Submit, begun.coordinator(store).begin("a", "airports", "airports-1")).handover
+    assert vain.checkpoint == 1
+    assert not begun.reports().standing(vain).may_count, "what a driver asks when its block begins"
+    assert begun.coordinator().was_missed(vain)
+    answer = expect(Submit, begun.coordinator().begin("a", "airports", "airports-1", rescheduled=True))
     assert answer.handover.checkpoint == 2
-    assert world.run_stage("a", "routes") is AckAnswer.SUCCESS
-    assert world.drive(answer.handover) is AckAnswer.SUCCESS, "an outdated claim would be told DISCARDED"
+    assert not begun.coordinator().was_missed(vain), "its new execution is claimed"
+    assert begun.run_stage("a", "routes") is AckAnswer.SUCCESS
+    assert begun.drive(vain) is AckAnswer.DISCARDED, "had it not looked"
+    assert begun.drive(answer.handover) is AckAnswer.SUCCESS
+    begun.run_epoch("a")
+    begun.audit("a")
+
+
+@pytest.mark.parametrize(("verb", "program", "own"), [("create", Program(), False), ("stat", None, True)])
+def test_a_claim_that_no_driver_judges_is_judged_by_the_try(
+    begun: World, verb: str, program: Program | None, own: bool
+) -> None:  # semantics W4, A7, F5
+    """A program without a block looks at no head; and a handover that was there may be of an attempt that has ended."""
+    if own:
+        begun.submit("a", "airports", "airports-1")
+    store = InterleavingStore(begun.store, verb, 0, lambda: _fail_routes(begun), suffix=".json")
+    answer = expect(Submit, begun.coordinator(store).begin("a", "airports", "airports-1", program=program))
+    assert answer.handover.checkpoint == 2
+
+
+@pytest.mark.parametrize(
+    "how", ["its task is cleared", "it had failed", "it declined", "it goes on", "none follows", "another try has it"]
+)
+def test_whoever_was_not_missed_does_not_begin_anew(begun: World, how: str) -> None:  # semantics F5, D1
+    if how == "it goes on":
+        begun.stages = BLOCKING
+        begun.run_epoch("a")
+        begun.trigger("b")
+        begun.run_stage("b", "clean")
+        begun.submit("b", "routes", "routes-1")
+    epoch = "b" if how == "it goes on" else "a"
+    mine = begun.submit(epoch, "airports", "airports-1").handover
+    match how:
+        case "its task is cleared":
+            assert Restarted("airports", "airports-1") in _fail_routes(begun).restarted
+        case "it had failed":
+            begun.coordinator().fail("a", "airports", "airports-1", "boom")
+        case "it declined":
+            begun.decline(mine)
+            _fail_routes(begun)
+        case "it goes on":
+            begun.submit(epoch, "routes", "routes-2")
+        case "none follows":
+            begun.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+        case "another try has it":
+            begun.submit(epoch, "airports", "airports-2")
+    assert not begun.coordinator().was_missed(mine)
 
 
 def test_who_was_replaced_while_claiming_submits_nothing(world: World) -> None:  # semantics W4
@@ -180,7 +236,7 @@ def test_who_was_replaced_while_claiming_submits_nothing(world: World) -> None: 
     # The second read of the head is the judgement; by then the newer try has failed this one over, and claimed.
     store = InterleavingStore(world.store, "get", 1, newer_try)
     with pytest.raises(FencedError, match="another try of the stage has taken over") as caught:
-        world.coordinator(store).begin("a", "clean", "try-1")
+        world.coordinator(store).begin("a", "clean", "try-1", program=Program())
     assert caught.value.fields["holder"] == "try-2"
     assert world.submit("a", "clean", "try-2").handover.checkpoint == 2, "the newer try keeps its claim"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -22,6 +23,7 @@ from airflow_cairn.checkpoint.documents import head as documents_head
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.programs import Program
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules import history
@@ -178,7 +180,9 @@ def test_no_stage_of_a_doomed_attempt_is_submitted() -> None:  # semantics C2
     assert known(handover.restore).checkpoint == 1
 
 
-def test_an_overtaken_claim_submits_nothing() -> None:  # semantics C2, W4
+@pytest.mark.parametrize("program", [None, Program()], ids=["a block", "a program"])
+def test_an_overtaken_claim_is_stopped_by_its_driver(program: Program | None) -> None:  # semantics C2, W4
+    """A driver looks when its block begins. Where there is none, the try looks before it submits."""
     world = World(config=TWO)
     world.trigger("a")
     world.trigger("b")
@@ -195,7 +199,12 @@ def test_an_overtaken_claim_submits_nothing() -> None:  # semantics C2, W4
         def driver_loss_reason(self, handover: object) -> str | None:
             return "gone"
 
-    answer = expect(Submit, world.coordinator().begin("b", "clean", "clean of b", drivers=Overtaking()))
+    begin = partial(world.coordinator().begin, "b", "clean", "clean of b")
+    answer = expect(Submit, begin(drivers=Overtaking(), program=program))
+    if program is None:
+        assert not world.reports().standing(answer.handover).may_count
+        assert world.coordinator().was_overtaken(answer.handover), "its task begins anew"
+        answer = expect(Submit, begin(rescheduled=True))
     assert (answer.handover.checkpoint, answer.handover.attempt) == (3, 2)
 
 

@@ -28,6 +28,7 @@ from airflow_cairn.checkpoint.config import RestartStrategy
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
+from airflow_cairn.checkpoint.documents.programs import Program
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.support.narrowing import expect
@@ -209,7 +210,8 @@ def test_what_the_failover_itself_had_cleared_is_no_persons_wish() -> None:  # s
         assert isinstance(world.coordinator().begin("a", stage, world.new_claimant(), cleared_by_user=True), Submit)
 
 
-def test_a_final_failure_during_a_begin_does_not_count_for_its_clear() -> None:  # semantics F4
+@pytest.mark.parametrize("program", [None, Program()], ids=["a block", "a program"])
+def test_a_final_failure_during_a_begin_does_not_count_for_its_clear(program: Program | None) -> None:  # semantics F4
     world = strict(FixedDelayRestart(1))
     run_some(world, "a", "clean")
     assert isinstance(fail(world, stage="airports"), FailedOver)
@@ -218,9 +220,16 @@ def test_a_final_failure_during_a_begin_does_not_count_for_its_clear() -> None: 
     def also() -> None:
         assert isinstance(world.coordinator().fail("a", "airports", "last", "boom"), Failed)
 
-    # Right after the claim of `routes` has landed, and before the head judges it.
-    store = InterleavingStore(world.store, "get", 1, also, "/head.json")
-    assert isinstance(world.coordinator(store).begin("a", "routes", world.new_claimant(), cleared_by_user=True), Failed)
+    # Right before the claim of `routes` lands.
+    store = InterleavingStore(world.store, "create", 0, also, ".json")
+    mine = world.new_claimant()
+    answer = world.coordinator(store).begin("a", "routes", mine, cleared_by_user=True, program=program)
+    if program is None:
+        handover = expect(Submit, answer).handover
+        assert not world.reports().standing(handover).may_count, "its driver stops"
+        assert not world.coordinator().was_missed(handover), "and its try has failed"
+        answer = world.coordinator().begin("a", "routes", world.new_claimant())
+    assert isinstance(answer, Failed)
     assert newest(world).for_good
     assert world.coordinator().head().pending == ()
 

@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
-from airflow_cairn.operators.stage.overtaken_epoch import reschedule_if_overtaken
+from airflow_cairn.operators.stage.overtaken_epoch import reschedule_if_replaced
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.triggers import CheckpointTrigger
 from tests.support.airflow_fixtures import Define, Said
@@ -158,13 +158,13 @@ def first_event(job: Job, patience_s: float = 300, **more: Any) -> dict[str, Any
 def test_a_stage_that_was_told_to_stop_begins_anew(overtaken: Overtaken, said: Said) -> None:
     """semantics C2: the driver failed because it counts no more; that uses up no try."""
     handover = overtaken.job.begin(RUN, "a", str(overtaken.tries["a"].id))
-    reschedule_if_overtaken(overtaken.job.coordinator, handover, ValueError("its own fault"))
+    reschedule_if_replaced(overtaken.job.coordinator, handover, ValueError("its own fault"))
     overtaken.other_completes()
     with pytest.raises(AirflowRescheduleException):
-        reschedule_if_overtaken(overtaken.job.coordinator, handover, ValueError("fenced"))
+        reschedule_if_replaced(overtaken.job.coordinator, handover, ValueError("fenced"))
     assert "Checkpoint 2 was overtaken by another run, and this stage begins anew: fenced" in said.text
     again = overtaken.job.begin(RUN, "a", str(overtaken.tries["a"].id))
-    reschedule_if_overtaken(overtaken.job.coordinator, again, ValueError("its own fault, this time"))
+    reschedule_if_replaced(overtaken.job.coordinator, again, ValueError("its own fault, this time"))
 
 
 def test_a_stage_waits_in_the_line_without_using_up_tries(job: Job, said: Said) -> None:  # semantics T2, D5

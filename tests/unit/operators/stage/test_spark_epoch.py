@@ -26,15 +26,18 @@ from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.store import acks
+from airflow_cairn.hooks.storage import CheckpointStorageHook
 from airflow_cairn.operators import SparkEpochOperator, TriggerCheckpointOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.plugin.cairn_plugin import CairnPlugin
+from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError
 from tests.support import spark_submit_stand_in
 from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.errors import raises_code
 from tests.support.narrowing import expect, known
+from tests.support.wrapped_stores import InterleavingStore
 
 RUN = "manual__2001-01-01T00:00:00+00:00"
 CANARY = "canary-0123456789"
@@ -550,6 +553,28 @@ def test_a_stage_that_was_replaced_while_it_ran(job: Job, submitted: Submitted) 
         run(job, "be replaced")
 
 
+def test_a_stage_that_was_replaced_while_it_claimed(
+    job: Job, submitted: Submitted, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W4, F5
+    """Nobody has seen the claim, so nobody clears the task: the same try begins anew, and no retry is used up."""
+    both = ("routes", "airports")
+    job.trigger(RUN, *both, StageSpec("report", both, pipelined=both))
+    job.begin(RUN, "airports", "airports-1")
+
+    def fail_the_other() -> None:
+        job.coordinator.fail(epoch_name(RUN), "airports", "airports-1", "boom")
+
+    store = InterleavingStore(open_store(job.storage), "create", 0, fail_the_other, suffix=".json")
+    monkeypatch.setattr(CheckpointStorageHook, "open_store", lambda *_, **__: store)
+    ti = Ti(run_id=RUN)
+    with pytest.raises(AirflowRescheduleException):
+        stage(job).execute(context(ti))
+    assert submitted["conf"]["spark.cairn.handover"].startswith("chk-0000000001/"), "in vain"
+    assert "Checkpoint 1 was replaced while this stage claimed its work, and this stage begins anew" in said.text
+    again = known(stage(job).execute(context(ti, task_reschedule_count=1)))
+    assert (again["checkpoint"], again["attempt"]) == (2, 2)
+
+
 def test_the_next_try_settles_what_the_first_left(job: Job, submitted: Submitted) -> None:  # semantics F5
     with pytest.raises(StageFailedError):
         run(job, "die")
@@ -575,7 +600,6 @@ def test_each_execution_keeps_its_driver_under_a_key_of_its_own(job: Job, submit
 @pytest.fixture
 def lake(connections: Define, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
     """Lets a connection hold secrets while the store itself stays local; gives what has a stage use it."""
-    from airflow_cairn.hooks.storage import CheckpointStorageHook
     from airflow_cairn.hooks.storage_connections import s3_options_of
 
     def define(**extra: str) -> dict[str, str]:
