@@ -250,15 +250,15 @@ class Cleaner(UseCase):
 
         Args:
             on_progress: called after each `AT_ONCE` files.
-            spares_looks: look for uploads, which drivers leave that die, only after a failed attempt and at every tenth
-                id: for a caller that cleans after each checkpoint.
+            spares_looks: clean by the head that this process knows, and look for uploads, which drivers leave that die,
+                only after a failed attempt and at every tenth id: for a caller that cleans after each checkpoint.
 
         Raises:
             GoneError: the document of a pending attempt is gone; nothing was deleted.
             DocumentError: that document is broken; nothing was deleted.
             CheckpointError: this is a mirror that nobody has activated, whose passes clean it.
         """
-        head, live = self._look()
+        head, live = self._look(known=spares_looks)
         check_no_mirror(head, self._files.store.uri)
         compacted = Compactions(self._files, head, live, self._look_anew)
         foreign: list[str] = []
@@ -296,12 +296,13 @@ class Cleaner(UseCase):
 
         return head, dead
 
-    def _look(self, *, own: bool = True) -> tuple[Head, Live]:
+    def _look(self, *, own: bool = True, known: bool = False) -> tuple[Head, Live]:
         return self._heads.observe(
             lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._job.known, now_ms)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
             # A file that no version of the head refers to stays dead.
             own=own,
+            known=known,
         )
 
     def _look_anew(self) -> Live:

@@ -186,7 +186,7 @@ class Completion(UseCase):
             )
         return answer
 
-    def complete_if_last(self, epoch: str, stage: str) -> EpochCompleted | None:
+    def complete_if_last(self, epoch: str, stage: str, *, looked: bool = True) -> EpochCompleted | None:
         """Complete the epoch's checkpoint if all stages have acknowledged; called by each stage that has (C1, D3).
 
         So the checkpoint completes before the task that waits for it has started. That task settles all other cases:
@@ -198,6 +198,12 @@ class Completion(UseCase):
         their acknowledgements read, until one is missing; completing does not read them again. Where there are more, or
         stages wait for no upstream (B2) or may be left out, the markers are listed, once for each checkpoint that is an
         execution's home.
+
+        Args:
+            epoch: the epoch's name.
+            stage: the stage's uid.
+            looked: whether this process has read the head since the stage acknowledged. If not, it is read now, except
+                for a stage that another one reads from.
 
         Returns:
             The checkpoint that completed the epoch, by this call or another. None where the waiting task has to settle
@@ -227,9 +233,9 @@ class Completion(UseCase):
             return Decision(entry.id if ended.status is Status.COMPLETED else None, finished)
 
         # Documents never change. If another attempt has begun in which the stage is the last, the waiting task sees it.
-        known = self._heads.known
-        entry = known.pending_of_epoch(epoch) if known is not None else None
-        document = self._documents.readable(entry)
+        entry, document = self._attempt(self._heads.known, epoch)
+        if not looked and (document is None or not _is_read(document, stage)):
+            entry, document = self._attempt(self._heads.load(), epoch)
         read: dict[str, AckDocument] | None = None
         read_of = ""
         if entry is not None and document is not None:
@@ -238,6 +244,10 @@ class Completion(UseCase):
                 return None
         checkpoint = self._update_settled(decide, known=True)[1]
         return None if checkpoint is None else EpochCompleted(epoch, checkpoint)
+
+    def _attempt(self, head: Head | None, epoch: str) -> tuple[PendingEntry | None, PendingDocument | None]:
+        entry = head.pending_of_epoch(epoch) if head is not None else None
+        return entry, self._documents.readable(entry)
 
     def _acks_if_last(
         self, entry: PendingEntry, document: PendingDocument, stage: str

@@ -119,7 +119,8 @@ class Ownership(UseCase):
             check_runs_here(head, self._files.store.uri)
             take_ownership(head, owner)
 
-        self._heads.observe(decide)
+        # Right on any version: the swap of the trigger that follows checks again.
+        self._heads.observe(decide, known=True)
 
     def adopt(self, dag_id: str, deployment: str = "", *, abort_pending: bool = False) -> Adopted:
         """Give a job another owner, in one swap (semantics W8).

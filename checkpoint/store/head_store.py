@@ -122,7 +122,12 @@ class HeadStore:
         return next((entry.document for entry in known if entry.token == token), None)
 
     def observe(
-        self, look: Callable[[Head, int], R], doubt: Callable[[R], bool] = lambda _: False, *, own: bool = False
+        self,
+        look: Callable[[Head, int], R],
+        doubt: Callable[[R], bool] = lambda _: False,
+        *,
+        own: bool = False,
+        known: bool = False,
     ) -> R:
         """Look at the head and at the objects that it refers to, without changing anything.
 
@@ -130,6 +135,7 @@ class HeadStore:
             look: takes the head and the time in milliseconds; called again if it fails on an outdated head.
             doubt: tells whether a result (such as damage) only holds if the head has not changed during the look.
             own: accept the version that this process has just written, for a look that is right on any version.
+            known: accept the version that this process knows, however old, for such a look.
 
         Raises:
             RetryLaterError: the look kept failing while the head kept changing.
@@ -146,7 +152,7 @@ class HeadStore:
                 )
             return Decision(result)
 
-        if own and self._own and self._last is not None:
+        if (known or (own and self._own)) and self._last is not None:
             mine, self._own = self._last, False
             return self._decide(decide, mine, fresh=True)[1]
         return self.update(decide)[1]

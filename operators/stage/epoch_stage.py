@@ -47,6 +47,8 @@ class EpochStage(StageOperator):
 
     _run: StageRun | None = None
     _told_to_end = False
+    ended_here = False
+    """Whether this process has just seen its driver's own process end well."""
     pod_vanished = False
     """Whether the driver's pod was gone before it had ended: Spark's provider reports that as a good end."""
 
@@ -156,7 +158,7 @@ class EpochStage(StageOperator):
         with settings.naming_connection():
             self._run_execution(context, run, until_end)
         log.info("Checkpoint %s: acknowledged", run.title)
-        complete_if_last(run.coordinator, it.epoch, it.stage)
+        complete_if_last(run.coordinator, it.epoch, it.stage, looked=not self.ended_here)
         stop_if_paused(run.coordinator, context["ti"])
         return {"checkpoint": it.checkpoint, "epoch": it.epoch, "attempt": it.attempt, "stage": it.stage}
 
@@ -188,7 +190,7 @@ class EpochStage(StageOperator):
         try:
             until_end()
             programs.acknowledge(run, vanished=self.pod_vanished)
-            run.check_acknowledged(vanished=self.pod_vanished)
+            run.check_acknowledged(vanished=self.pod_vanished, judged=self.ended_here)
         except CheckpointError as error:
             kept = left_out(coordinator, run.handover.epoch, uid)
             if kept is not None:

@@ -210,6 +210,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
             self._check_application_is_here(run)
             shared = SharedServer(self.session, self._conn_id, settings, run.coordinator, answer.handover.epoch)
             run_on_shared(self, shared, extras_of(settings, answer, sources), run, self._keep_client)
+            self.ended_here = True
             return
         server = connect_server(self._conn_id)
         if server is not None:
@@ -217,6 +218,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
             self._check_application_is_here(run)
             self._keep_client(client)
             run_client(client, run)
+            self.ended_here = True
             return
         # A stored driver id outlives a clear and a try. Under a key of its own only this execution finds it, so that no
         # try reconnects to the driver of another attempt.
@@ -251,6 +253,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
                     else None
                 )
                 raise run.failure(hook.returncode if hook else None, str(error), missing, cause=cause) from error
+            self.ended_here = isinstance(self._hook, EpochSubmitHook) and not self._hook.deploys_to_cluster
 
     def _keep_client(self, client: ConnectClient) -> None:
         self._client = client

@@ -144,17 +144,21 @@ class StageRun:
         """
         return self._error(failed_prefix(self.handover.stage) + why, incurable=incurable, server=server)
 
-    def check_acknowledged(self, *, vanished: bool = False) -> None:
+    def check_acknowledged(self, *, vanished: bool = False, judged: bool = False) -> None:
         """Check, after an application that ended well, that its epoch has the stage's acknowledgement.
 
         Args:
             vanished: the driver's pod was gone before anybody saw its end.
+            judged: whoever acknowledged has looked at the head after that, a moment ago, and would have failed. An
+                attempt that has come since has seen the claim, and has the task cleared even if it has succeeded (F5).
 
         Raises:
             StageFailedError: the application did not acknowledge: it declined or never opened an epoch.
             FencedError: another attempt has replaced this execution, or the attempt has ended (semantics A2, F3).
         """
         acknowledged = self._marked()
+        if acknowledged and judged:
+            return
         declined = None if acknowledged else self.declined()  # beside an acknowledgement a decline changes nothing
         if declined is not None:
             said = f"stage {self.handover.stage} declined: {declined.detail}"

@@ -242,14 +242,20 @@ def _wait_for(held: HeldBy, looks: int, context: Context) -> None:
     )
 
 
-def complete_if_last(coordinator: Coordinator, epoch: str, stage: str) -> None:
+def complete_if_last(coordinator: Coordinator, epoch: str, stage: str, *, looked: bool = True) -> None:
     """Complete the epoch's checkpoint if every stage has acknowledged; errors are only logged.
 
     The stage has done its part. If the checkpoint is still pending, the task that waits for it completes it, or fails
     with the reason.
+
+    Args:
+        coordinator: the job's coordinator.
+        epoch: the epoch's name.
+        stage: the stage's uid.
+        looked: whether the coordinator has read the head since the stage acknowledged.
     """
     try:
-        completed = coordinator.complete_if_last(epoch, stage)
+        completed = coordinator.complete_if_last(epoch, stage, looked=looked)
     except CairnError as error:
         log.warning("The checkpoint is left to the task that waits for it: %s", error)
         return

@@ -39,3 +39,4 @@ class CountingStage(SparkEpochOperator):
         handover, _ = Coordinator(store, settings.job).files.read(Handover, answer.handover_key)
         with Epoch(None, store, handover) as epoch:  # type: ignore[arg-type]  # no DataFrames, no session
             epoch.put("epochs", epoch.get("epochs", 0) + 1)
+        self.ended_here = True

@@ -83,6 +83,8 @@ def main() -> int:
     ack = AckDocument(**who, attempt=handover.attempt, run="f" * 16, parallelism=1, subtasks=(SubtaskAck(0),))
     answer = coordinator.acknowledge(ack)
     print(answer)
+    if what == "acknowledge, then be replaced":
+        coordinator.fail(handover.epoch, "airports", "airports-1", "boom")
     return 1 if what == "lag" and answer is not AckAnswer.SUCCESS else 0
 
 

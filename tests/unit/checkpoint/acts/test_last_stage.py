@@ -52,6 +52,22 @@ def test_a_stage_that_another_one_reads_from_lists_nothing(world: World) -> None
     assert store.total == 0, "it knows the head"
 
 
+def test_a_task_that_has_not_looked_completes_by_the_newest_head(world: World) -> None:  # semantics C1, W2
+    """The head has changed while the last stage ran: by the older one the metadata would be written for nothing."""
+    world.config = replace(world.config, max_concurrent_checkpoints=2)
+    run(world)
+    store = RecordingStore(world.store)
+    coordinator = world.coordinator(store)
+    coordinator.head()
+    world.trigger("e2")
+    store.requests.clear()
+    assert coordinator.complete_if_last("e1", "routes", looked=False) is None
+    assert store.total == 0, "another stage reads from it"
+    assert coordinator.complete_if_last("e1", "report", looked=False) == EpochCompleted("e1", 1)
+    assert [write.verb for write in store.writes] == ["create", "replace"]
+    assert store.requests["get"] == 1 + len(STAGES), "the head, once, and the acknowledgements"
+
+
 @pytest.mark.parametrize("missing", [*LAST, "clean", None])
 def test_the_last_stage_lists_nothing(world: World, missing: str | None) -> None:
     """The last stage knows the head; an acknowledgement that is missing shows while they are read."""

@@ -106,6 +106,22 @@ def test_uploads_that_may_not_be_listed_fail_nothing(world: World) -> None:  # s
     assert "no right to list uploads" in failure.reason
 
 
+def test_a_cleaning_that_spares_looks_goes_by_the_head_that_it_knows(world: World) -> None:  # semantics C3
+    """What no checkpoint refers to by an older head stays dead; what has died since is left to the next one."""
+    world.run_epoch("a", "b")
+    store = RecordingStore(world.store)
+    coordinator = world.coordinator(store)
+    coordinator.head()
+    world.run_stages("c")
+    world.coordinator().complete(3)
+    store.requests.clear()
+    coordinator.clean(spares_looks=True)
+    assert not [write for write in store.writes if "chk-0000000003" in write.key]
+    assert {key for key in world.standing() if "chk-0000000001/state/clean" in key}, "dead since"
+    world.coordinator().clean()
+    world.audit("a", "b", "c")
+
+
 def test_a_cleaning_that_spares_looks_finds_uploads_later(world: World) -> None:  # semantics W7
     def looks(*epochs: str) -> list[bool]:
         found = []

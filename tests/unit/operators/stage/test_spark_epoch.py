@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -232,7 +233,7 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
 ) -> None:
     """The fault cannot be caused on local files: the store is away for that one moment."""
 
-    def away(self: Completion, epoch: str, stage: str) -> None:
+    def away(self: Completion, epoch: str, stage: str, *, looked: bool) -> None:
         raise UnavailableError("the store did not answer")
 
     monkeypatch.setattr(Completion, "complete_if_last", away)
@@ -553,13 +554,18 @@ def test_a_stage_that_was_replaced_while_it_ran(job: Job, submitted: Submitted) 
         run(job, "be replaced")
 
 
+def beside_airports(of: Job) -> None:
+    """Trigger the run's checkpoint, and begin another stage of the stage's region."""
+    both = ("routes", "airports")
+    of.trigger(RUN, *both, StageSpec("report", both, pipelined=both))
+    of.begin(RUN, "airports", "airports-1")
+
+
 def test_a_stage_that_was_replaced_while_it_claimed(
     job: Job, submitted: Submitted, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics W4, F5
     """Nobody has seen the claim, so nobody clears the task: the same try begins anew, and no retry is used up."""
-    both = ("routes", "airports")
-    job.trigger(RUN, *both, StageSpec("report", both, pipelined=both))
-    job.begin(RUN, "airports", "airports-1")
+    beside_airports(job)
 
     def fail_the_other() -> None:
         job.coordinator.fail(epoch_name(RUN), "airports", "airports-1", "boom")
@@ -573,6 +579,23 @@ def test_a_stage_that_was_replaced_while_it_claimed(
     assert "Checkpoint 1 was replaced while this stage claimed its work, and this stage begins anew" in said.text
     again = known(stage(job).execute(context(ti, task_reschedule_count=1)))
     assert (again["checkpoint"], again["attempt"]) == (2, 2)
+
+
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_a_stage_that_was_replaced_after_it_had_acknowledged(
+    job: Job, submitted: Submitted, connections: Define, mode: str
+) -> None:  # semantics A2, F5
+    """The end of the driver's own process says that the head has judged; who came later has the task cleared."""
+    beside_airports(job)
+    ti = Ti(run_id=RUN)
+    begun = partial(stage(job, "acknowledge, then be replaced", **in_mode(connections, mode)).execute, context(ti))
+    if mode == "cluster":
+        with pytest.raises(FencedError, match="replaced while it ran"):
+            begun()
+    else:
+        assert known(begun())["attempt"] == 1
+    entry = known(job.coordinator.head().pending_of_epoch(epoch_name(RUN)))
+    assert known(job.coordinator.pending_document(entry)).restarted["routes"] == str(ti.id)
 
 
 def test_the_next_try_settles_what_the_first_left(job: Job, submitted: Submitted) -> None:  # semantics F5
