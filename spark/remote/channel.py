@@ -18,6 +18,7 @@ from ..execution.transport import CERTIFICATE_HOST, Heard, hear
 from .server import LOOPBACK, ConnectServer
 
 if TYPE_CHECKING:
+    import grpc
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
 CONNECT_S = 10.0
@@ -31,7 +32,7 @@ _LOOPBACK = frozenset({"localhost", LOOPBACK, "::1"})
 
 
 class ConnectChannel:
-    """A channel to a server; close it, or use it as a context manager.
+    """A channel to a server; use it as a context manager, which closes it unless a session has taken it over.
 
     Args:
         server: the server.
@@ -49,6 +50,7 @@ class ConnectChannel:
         made = channel_builder(server, "00000000-0000-4000-8000-000000000000")
         self._metadata = made.metadata()
         self._channel = made.toChannel()
+        self._is_taken = False
         try:
             self._grpc.channel_ready_future(self._channel).result(timeout=SPEAK_S)
         except self._grpc.FutureTimeoutError as error:
@@ -64,7 +66,25 @@ class ConnectChannel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the channel in a thread: grpc first waits up to 0.2 s for its own check of the connection."""
-        Thread(target=self._channel.close, name="cairn closes its channel").start()
+        if not self._is_taken:
+            Thread(target=self._channel.close, name="cairn closes its channel").start()
+
+    def builder(self, session: str) -> DefaultChannelBuilder:
+        """Return PySpark's builder for a session, whose client takes this channel over: another one costs handshakes.
+
+        A further channel, if PySpark makes one, is a new one.
+        """
+        made, channel = channel_builder(self._server, session), self._channel
+        anew = made.toChannel
+
+        def taken() -> grpc.Channel:
+            if self._is_taken:
+                return anew()
+            self._is_taken = True
+            return channel
+
+        made.toChannel = taken  # type: ignore[method-assign]
+        return made
 
     def version(self, session: str) -> str:
         """Ask for the server's Spark version; this opens the session, unless it is open."""

@@ -30,13 +30,14 @@ from ..execution.failure_kinds import error_line
 from ..execution.fence import END_SIGNAL
 from ..execution.log_lines import print_log_lines, say
 from ..execution.transport import JOB_SERVER, Heard, hear, note_version
-from .channel import ConnectChannel, channel_builder, check_version, import_client
+from .channel import ConnectChannel, check_version, import_client
 from .deferred_pandas import pandas_when_used
 from .server import GLOBAL_VIEWS, LOOPBACK, SESSION_TIMEOUT_S, ConnectServer
 from .submission import CLEAN_UP_S, NOT_RUN, RELEASE, VARIABLE, Problem, Submission, is_function, release_replaced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
     from ..epoch import Epoch
@@ -131,21 +132,21 @@ def connect(submission: Submission) -> SparkSession:
     """
     server = ConnectServer(**submission.server)
     JOB_SERVER.use(submission.nonce, server.host, server.port, server.authority)
-    with ConnectChannel(server) as channel:
-        import pyspark
-
-        version = channel.version(submission.session)
-        note_version(submission.session, version)
-        warning = check_version(version, pyspark.__version__, server.endpoint)
-        if warning is not None:
-            log.warning("%s", warning)
-        release_replaced(channel, submission.replaced)
-    from pyspark.sql import SparkSession
-
-    # The application's own SparkSession.builder.getOrCreate() then returns this session.
-    os.environ["SPARK_REMOTE"] = server.url(submission.session)
     with contextlib.ExitStack() as undone:
-        undone.callback(_open(server, submission).stop)
+        with ConnectChannel(server) as channel:
+            import pyspark
+
+            version = channel.version(submission.session)
+            note_version(submission.session, version)
+            warning = check_version(version, pyspark.__version__, server.endpoint)
+            if warning is not None:
+                log.warning("%s", warning)
+            release_replaced(channel, submission.replaced)
+            from pyspark.sql import SparkSession
+
+            # The application's own SparkSession.builder.getOrCreate() then returns this session.
+            os.environ["SPARK_REMOTE"] = server.url(submission.session)
+            undone.callback(_open(server, channel.builder(submission.session), submission.patience).stop)
         # Taken from this builder, which alone switches PySpark's functions to Spark Connect.
         spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
         if submission.attempt:
@@ -193,7 +194,7 @@ def _keep_open(spark: SparkSession, over: Event) -> None:
             spark.conf.get("spark.app.name", None)
 
 
-def _open(server: ConnectServer, submission: Submission) -> RemoteSession:
+def _open(server: ConnectServer, channel: DefaultChannelBuilder, patience: int) -> RemoteSession:
     """Make the session that every builder returns from now on, by a channel: a URL names no trusted authority.
 
     A call to a lost server fails after a minute at most; PySpark's own limit is ten. Cairn's server on this machine
@@ -210,8 +211,8 @@ def _open(server: ConnectServer, submission: Submission) -> RemoteSession:
                 return True
             return hear(server.host, server.port, server.authority) in (Heard.SERVER, Heard.SILENCE)
 
-    made = RemoteSession.builder.channelBuilder(channel_builder(server, submission.session)).create()
-    made.client.set_retry_policies([WhileItLives(max_retries=submission.patience, max_backoff=10_000)])
+    made = RemoteSession.builder.channelBuilder(channel).create()
+    made.client.set_retry_policies([WhileItLives(max_retries=patience, max_backoff=10_000)])
     return made
 
 

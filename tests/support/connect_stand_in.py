@@ -31,6 +31,8 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
     """Tokens, in order."""
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     """Method, user and session, in order."""
+    peers: set[str] = field(default_factory=set)
+    """The other ends of the connections by which it was asked."""
     conf: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     """By user and session, what was set; it stays when the session is closed."""
     closed: set[tuple[str, str]] = field(default_factory=set)
@@ -103,6 +105,7 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "Invalid authentication token")
         session = (request.user_context.user_id, request.session_id)
         self.asked.append((method, *session))
+        self.peers.add(context.peer())
         if closed and session in self.closed:
             context.abort(grpc.StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid.")
         return session

@@ -17,7 +17,8 @@ from pyspark.errors import PySparkException
 from airflow_cairn.spark.execution.fence import EndSignal
 from airflow_cairn.spark.execution.transport import Heard
 from airflow_cairn.spark.remote import client
-from airflow_cairn.spark.remote.server import LOOPBACK, ConnectServer
+from airflow_cairn.spark.remote.channel import ConnectChannel, channel_builder
+from airflow_cairn.spark.remote.server import LOOPBACK, ConnectServer, server_of
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission, session_id
 from scripts.harness.processes import RealProcess
 from scripts.harness.wait import wait_until
@@ -93,13 +94,28 @@ def test_calls_are_repeated_while_the_server_of_cairn_lives(
 
     monkeypatch.setattr(client, "hear", hear)
     server = ConnectServer(LOOPBACK, 1, "token", authority=authority)
-    made = client._open(server, Submission("routes.py", ONE, {}, {}, patience=2))
+    made = client._open(server, channel_builder(server, ONE), 2)
     try:
         with pytest.raises(Exception, match=r"UNAVAILABLE|failed to connect"):
             made.client.get_configs("spark.app.name")
         assert min(len(calls), 2) == asked, "2: PySpark asks more than once about each failure"
     finally:
         made.stop()
+
+
+def test_a_session_uses_the_connection_by_which_the_server_was_asked() -> None:
+    """With a token PySpark's own channel would be another connection, and through TLS another handshake."""
+    with connect_server(token="right") as server:
+        at = server_of("localhost", server.port, token="right")
+        with ConnectChannel(at) as channel:
+            channel.version(ONE)
+            made = client._open(at, channel.builder(ONE), 2)
+        try:
+            made.conf.set("spark.cairn.job", "flights")
+        finally:
+            made.stop()
+        assert [method for method, _, _ in server.asked] == ["AnalyzePlan", "Config", "ReleaseSession"]
+        assert len(server.peers) == 1
 
 
 def test_a_client_that_lives_uses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
