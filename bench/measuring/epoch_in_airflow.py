@@ -122,6 +122,8 @@ def measure(folder: Path, flights: Path, pairs: int, transports: Sequence[str], 
             local = recommended() if settings == "recommended" else ""
             database = stack.enter_context(PostgresServer(durable=True))
             options = {"quick": False, "local_settings": local, "database": database}
+            if settings == "recommended":
+                options["settings"] = {("scheduler", "scheduler_idle_sleep_time"): "0.2"}
         home = airflow_for(folder, HERE / "epoch.py", facts, cores=2, **options)
         home.add_env("AIRFLOW_CONN_CONNECT", json.dumps(connect))
         stack.enter_context(home)

@@ -9,7 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
 
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Handover, Slice
@@ -316,7 +321,13 @@ class LaunchedStage(EpochStage):
         """See `EpochStage`; then remove the driver's record, which the next try would need until the end is judged."""
         try:
             super()._run_execution(context, run, until_end)
-        except (StageFailedError, FencedError, AirflowFailException, AirflowSkipException):
+        except (
+            StageFailedError,
+            FencedError,
+            AirflowFailException,
+            AirflowRescheduleException,
+            AirflowSkipException,
+        ):
             self._leave()
             raise
         self._leave()
