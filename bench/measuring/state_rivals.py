@@ -115,10 +115,11 @@ class Log(Rival):
         from pyspark.sql import functions as F
 
         log = self._spark.read.schema(f"{self._schema.toDDL()}, epoch int").parquet(f"{self._folder}/log")
-        base = self._spark.read.schema(self._schema).parquet(f"{self._folder}/base").withColumn("epoch", F.lit(-1))
-        row = F.struct("key", *self._columns)
-        newest_rows = base.unionByName(log).groupBy("key").agg(F.max_by(row, "epoch").alias("row"))
-        return newest_rows.select("row.*")
+        columns = ("key", *self._columns)
+        newest_row = F.max_by(F.struct(*columns), "epoch").alias("row")
+        late = log.groupBy("key").agg(newest_row).select("row.*").select(*columns)
+        base = self._spark.read.schema(self._schema).parquet(f"{self._folder}/base").select(*columns)
+        return base.join(late, "key", "left_anti").unionByName(late)
 
     def forget(self, number: int) -> None:
         """Delete nothing: each folder is part of the state."""
