@@ -165,7 +165,7 @@ class Update(Aggregate):
 
 
 class Rewrite(Peer):
-    """Plain Spark: rewrites the whole state, then points a pointer to it. Only the changed keys are sent around."""
+    """Plain Spark: rewrites the whole state, then points a pointer to it. Spark shuffles only the changed keys."""
 
     name = "rewrite"
 

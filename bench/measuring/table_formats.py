@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_cairn.spark.execution.transport import set_conf
+
 from .peers import Peer
 from .spark_session import PARTITIONS
 
@@ -64,6 +66,14 @@ class Merge(Peer):
             "WHEN MATCHED THEN UPDATE SET amount = old.amount + new.amount WHEN NOT MATCHED THEN INSERT *"
         )
 
+    def run_marked(self, number: int, marks: Mapping[str, str]) -> None:
+        """Merge with settings of the session by which the commit names its epoch."""
+        set_conf(self.spark, marks)
+        try:
+            Merge.run(self, number)
+        finally:
+            set_conf(self.spark, dict.fromkeys(marks))
+
     def totals(self) -> DataFrame:
         """Read the table."""
         return self.spark.table(self._table)
@@ -91,13 +101,7 @@ class DeltaMarked(Delta):
 
     def run(self, number: int) -> None:
         """Merge, unless the table has a commit of this epoch."""
-        self.spark.conf.set(f"{_MARK}AppId", self.name)
-        self.spark.conf.set(f"{_MARK}Version", str(number))
-        try:
-            super().run(number)
-        finally:
-            self.spark.conf.unset(f"{_MARK}AppId")
-            self.spark.conf.unset(f"{_MARK}Version")
+        self.run_marked(number, {f"{_MARK}AppId": self.name, f"{_MARK}Version": str(number)})
 
 
 class Iceberg(Merge):
@@ -109,20 +113,15 @@ class Iceberg(Merge):
 
 
 class IcebergMarked(Iceberg):
-    """Iceberg as a careful author uses it: a snapshot names its epoch, and is asked for before the merge."""
+    """Iceberg as a careful author uses it: a snapshot names its epoch, and the author looks for it before the merge."""
 
     name = "iceberg_marked"
 
     def run(self, number: int) -> None:
         """Merge, unless a snapshot of the table names this epoch."""
         snapshots = self.spark.table(f"{self._table}.snapshots")
-        if snapshots.where(f"summary['epoch'] = '{number}'").head(1):
-            return
-        self.spark.conf.set(_SNAPSHOT_MARK, str(number))
-        try:
-            super().run(number)
-        finally:
-            self.spark.conf.unset(_SNAPSHOT_MARK)
+        if not snapshots.where(f"summary['epoch'] = '{number}'").head(1):
+            self.run_marked(number, {_SNAPSHOT_MARK: str(number)})
 
 
 class IcebergOnRead(Iceberg):

@@ -353,11 +353,11 @@ def begun_since(files: JobFiles, before: PendingDocument, document: PendingDocum
 
 
 def was_missed(files: JobFiles, document: PendingDocument, handover: Handover) -> bool:
-    """Tell whether an attempt has replaced an execution without having seen its claim, so that nobody clears its task.
+    """Tell whether an attempt has replaced an execution without having seen its claim, so no process clears its task.
 
-    The claim came after the look by which the attempt was opened; the try that made it has to begin anew. It has not if
-    the document names the try, whose task is then cleared; if the stage itself had failed, which Airflow then tries
-    again; or if another try has claimed the new execution (semantics F5).
+    The claim came after the look by which the attempt was opened, and the try that made it has to begin anew. False if
+    the document names the try, because its task is cleared then; if the stage itself had failed, because Airflow tries
+    it again; or if another try has claimed the new execution (semantics F5).
 
     Args:
         files: the job's files.

@@ -151,7 +151,7 @@ def same(value: Any) -> Any:
 def shown(value: Any, kind: Kind) -> Any:
     """Give a value for JSON: what JSON cannot express becomes text, and different values stay different.
 
-    In a text that is no UTF-8 each wrong byte becomes half of a surrogate pair, which `readable` turns into plain text.
+    In a text that is not UTF-8 a wrong byte becomes half of a surrogate pair, which `readable` turns into plain text.
     """
     return _mapped(value, kind, _shown)
 
@@ -177,7 +177,7 @@ def _shown(value: Any, kind: Kind) -> Any:
 
 
 def readable(value: Any) -> Any:
-    """Give the text of `shown` for people and JSON: bytes that are no UTF-8 are written with a backslash."""
+    """Give the text of `shown` for people and JSON: a byte that is not UTF-8 is written with a backslash."""
     if isinstance(value, str):
         return value.encode(errors="surrogateescape").decode(errors="backslashreplace")
     if isinstance(value, dict):

@@ -149,7 +149,7 @@ class StageRun:
 
         Args:
             vanished: the driver's pod was gone before anybody saw its end.
-            judged: whoever acknowledged has looked at the head after that, a moment ago, and would have failed. An
+            judged: the driver has looked at the head after it acknowledged, a moment ago, and would have failed. An
                 attempt that has come since has seen the claim, and has the task cleared even if it has succeeded (F5).
 
         Raises:

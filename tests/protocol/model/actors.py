@@ -196,7 +196,7 @@ def opener(rules: Rules, me: str, epoch: str, failed: Exec | None) -> Program:
 def beginner(rules: Rules, me: str, epoch: str, stage: int) -> Program:
     """Claim an execution, let its driver look at the head, and settle it if that stops the driver, all in one try.
 
-    Nobody looks at the head between claim and driver. An attempt that has not seen the claim has nobody clear the task.
+    No look at the head comes between claim and driver. No process clears the task if an attempt missed the claim.
     """
     found = yield from attempt_of(rules, epoch)
     if not isinstance(found, Doc):

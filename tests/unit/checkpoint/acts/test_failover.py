@@ -157,7 +157,7 @@ def test_two_tries_at_once_leave_one_holder(world: World) -> None:  # semantics 
 
 @pytest.fixture
 def begun(world: World) -> World:
-    """An epoch of which `routes` runs; it is a region with `airports`, which nobody has claimed."""
+    """An epoch of which `routes` runs; it is a region with `airports`, which no try has claimed."""
     world.stages = DIAMOND
     world.trigger("a")
     world.run_stage("a", "clean")
@@ -201,7 +201,7 @@ def test_a_claim_that_no_driver_judges_is_judged_by_the_try(
 @pytest.mark.parametrize(
     "how", ["its task is cleared", "it had failed", "it declined", "it goes on", "none follows", "another try has it"]
 )
-def test_whoever_was_not_missed_does_not_begin_anew(begun: World, how: str) -> None:  # semantics F5, D1
+def test_a_try_that_was_not_missed_does_not_begin_anew(begun: World, how: str) -> None:  # semantics F5, D1
     if how == "it goes on":
         begun.stages = BLOCKING
         begun.run_epoch("a")

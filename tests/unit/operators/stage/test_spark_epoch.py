@@ -564,7 +564,7 @@ def beside_airports(of: Job) -> None:
 def test_a_stage_that_was_replaced_while_it_claimed(
     job: Job, submitted: Submitted, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics W4, F5
-    """Nobody has seen the claim, so nobody clears the task: the same try begins anew, and no retry is used up."""
+    """No process has seen the claim, so none clears the task: the same try begins anew, and no retry is used up."""
     beside_airports(job)
 
     def fail_the_other() -> None:
