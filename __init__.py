@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from .checkpoint.sources.values import AssetEvents as AssetEvents
     from .checkpoint.sources.values import DataInterval as DataInterval
     from .checkpoint.sources.values import Offsets as Offsets
-    from .operators.doctor import CairnDoctorOperator as CairnDoctorOperator
     from .operators.graph.declaration import Pipelined as Pipelined
     from .operators.group.task_group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .operators.notifications import CheckpointNotifications as CheckpointNotifications
+    from .operators.repair import CairnDoctorOperator as CairnDoctorOperator
     from .operators.savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
     from .operators.savepoint.operators import SavepointOperator as SavepointOperator
     from .operators.savepoint.operators import savepoint_dag as savepoint_dag
@@ -85,7 +85,7 @@ def import_when_used(
 
 _WHERE = {
     "AssetEvents": ".checkpoint.sources.values",
-    "CairnDoctorOperator": ".operators.doctor",
+    "CairnDoctorOperator": ".operators.repair",
     "CheckpointConfig": ".checkpoint.config",
     "CheckpointNotifications": ".operators.notifications",
     "CheckpointTimetable": ".plugin.timetable",

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ..spark.programs.arguments import SliceValue as SliceValue
     from ..spark.programs.arguments import State as State
     from ..tasks.connect_session import ConnectSession as ConnectSession
-    from .doctor import CairnDoctorOperator as CairnDoctorOperator
     from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
     from .failure.retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
     from .graph.declaration import Pipelined as Pipelined
     from .graph.stages import UncoveredSparkWarning as UncoveredSparkWarning
     from .group.task_group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .notifications import CheckpointNotifications as CheckpointNotifications
-    from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
+    from .repair import CairnDoctorOperator as CairnDoctorOperator
+    from .repair import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
     from .savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
     from .savepoint.operators import SavepointOperator as SavepointOperator
     from .savepoint.operators import savepoint_dag as savepoint_dag
@@ -45,14 +45,14 @@ _WHERE = {
         ("NewState", "Output", "Publish", "Read", "SliceEnd", "SliceFiles", "SliceStart", "SliceValue", "State"),
         "..spark.programs.arguments",
     ),
-    "CairnDoctorOperator": ".doctor",
+    "CairnDoctorOperator": ".repair",
     "CheckpointNotifications": ".notifications",
     "CheckpointRetryPolicy": ".failure.retry_policy",
     "CheckpointedTaskGroup": ".group.task_group",
     "ConnectSession": "..tasks.connect_session",
     "DisposeSavepointOperator": ".savepoint.operators",
     "Pipelined": ".graph.declaration",
-    "RestoreLatestCheckpointOperator": ".restore",
+    "RestoreLatestCheckpointOperator": ".repair",
     "SavepointOperator": ".savepoint.operators",
     "SparkEpochOperator": ".stage.operator",
     "StageFailedError": ".stage.outcome",

@@ -94,8 +94,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": "Cairn",
                 "python-modules": [
-                    "airflow_cairn.operators.doctor",
-                    "airflow_cairn.operators.restore",
+                    "airflow_cairn.operators.repair",
                     "airflow_cairn.operators.savepoint.operators",
                     "airflow_cairn.operators.savepoint.stop",
                     "airflow_cairn.operators.stage.operator",

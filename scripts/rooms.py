@@ -45,7 +45,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "hooks": ("versions", "*"),
     "tasks": ("*", "health", "reports"),
     "plugin": ("provider_info drawings", "timetable interventions", "page", "cairn_plugin"),
-    "operators": ("graph", "stage", "failure", "trigger restore doctor notifications", "savepoint", "group"),
+    "operators": ("graph", "stage", "failure", "trigger repair notifications", "savepoint", "group"),
 }
 """By top-level folder, its floors. A name is a folder or a module; `*` is every module that no floor names."""
 

@@ -87,7 +87,8 @@ def touched(act: Callable[[], Any]) -> tuple[set[str], Any]:
     seen: set[str] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
+        # What a module evaluates when it is imported, or when its annotations are read, is no function of it.
+        if event == "call" and frame.f_code.co_name != "<module>":
             seen.add(str(frame.f_globals.get("__name__", "")))
 
     sys.setprofile(note)

@@ -1,4 +1,9 @@
-"""The columns of rows for a table of another format: they are those of the table, or of the one to create."""
+"""The columns of rows for a table of another format: those of the table, or of the one to create.
+
+Where the files hold the partition columns, as Iceberg's do by its transforms, a further column tells partitions apart.
+A bucket is made of Iceberg's hash: Murmur3 of 32 bits that begins with 0. Spark's `hash` is that function, begins with
+42, and goes on with the hash of the argument before.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,14 @@ import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import FIELD_ID, NO_KEY, Format, TableDescription
+from ..checkpoint.documents.staged_tables import FIELD_ID, NO_KEY, Format, TableDescription, free_name, partitions_of
 from ..checkpoint.errors import InvalidStateError
 from .output.updates import columns_of
-from .staged_partitions import YEARS, outside_of_years
 from .stored import growing_table
 from .stored.key_groups import quoted
 
@@ -26,6 +32,22 @@ _KEYS = ("string", "boolean", "date", "tinyint", "smallint", "int", "bigint", "d
 _LONGEST_NAME = 63
 """Bytes of a column's name in PostgreSQL, which cuts a longer one."""
 _NOT_IN_DELTA = re.compile(r"[ ,;{}()\n\t=]")
+_LONGEST_PARTITION = 1024
+"""Bytes of a partition's text: Parquet keeps no bounds of values that are longer than 2,048."""
+_BITS = {"integer": 32, "long": 64}
+_YEARS = {
+    "date": (1, 9999),
+    "timestamp_ntz": (1, 9999),
+    "timestamp": (-62_135_596_800_000_000, 253_402_300_799_999_999),
+}
+"""By type, the first and last years, or microseconds since 1970, of Python's calendar."""
+_MICROSECONDS = 86_400_000_000, 3_600_000_000
+"""Of a day and of an hour."""
+_HASHED_TO_0 = -1_693_959_553
+"""Spark's hash of this number is 0: as a first argument it has the others hashed as Iceberg does."""
+_WORD = 0xFFFFFFFF
+_FIRST, _SECOND, _FIVE, _PLUS = 0x85EBCA6B, 0xC2B2AE35, 5, 0xE6546B64
+"""Murmur3's."""
 
 
 def to_create(name: str, table: TableDescription, df: DataFrame | None) -> TableDescription:
@@ -172,33 +194,38 @@ def check_key(table: TableDescription, key: Sequence[StructField]) -> None:
 
 def _taken(table: TableDescription, column: StructField, key: Sequence[str]) -> Column:
     """Give a column that fails the write at a null where none may be, and at a day that no commit takes."""
-    from pyspark.sql import functions
+    from pyspark.sql import functions as f
 
     kind, is_key = column.dataType.typeName(), column.name in key
-    plain = functions.col(quoted(column.name))
+    plain = f.col(quoted(column.name))
     value = plain if column.nullable and not is_key else _required(table.name, column)
     if table.format is Format.ICEBERG and is_key and kind == "date":
         why = f"the key column {column.name!r} has a day that is not in the years 1 to 9999, by which no row is found"
-    elif table.format is Format.POSTGRES and kind in YEARS:
+    elif table.format is Format.POSTGRES and kind in _YEARS:
         why = f"the column {column.name!r} has a day or moment before the year 1, which {table.name} does not take"
     elif table.format is Format.DELTA and column.name in table.partition_by and kind == "date":
         why = f"the partition column {column.name!r} has a day that is not in the years 1 to 9999, which readers refuse"
     else:
         return value.alias(column.name)
-    failing = functions.raise_error(functions.lit(why)).cast(column.dataType)
-    wrong = outside_of_years(column, also_later=table.format is not Format.POSTGRES)
-    return functions.when(wrong, failing).otherwise(value).alias(column.name)
+    wrong = _outside_of_years(column, also_later=table.format is not Format.POSTGRES)
+    return _unless(wrong, why, column, value).alias(column.name)
 
 
 def _required(table: str, column: StructField) -> Column:
     """Give a column that fails the write at a null; Spark takes it for one without nulls, and writes it so."""
-    from pyspark.sql import functions
+    from pyspark.sql import functions as f
 
-    value, kind = functions.col(quoted(column.name)), column.dataType
+    value, kind = f.col(quoted(column.name)), column.dataType
     text = f"{table} takes no null in the column {column.name!r}, and the rows have one"
-    failing = functions.raise_error(functions.lit(text)).cast(kind)
     never = _PLACEHOLDERS.get(kind.simpleString(), 0)
-    return functions.coalesce(functions.when(value.isNull(), failing).otherwise(value), functions.lit(never).cast(kind))
+    return f.coalesce(_unless(value.isNull(), text, column, value), f.lit(never).cast(kind))
+
+
+def _unless(wrong: Column, why: str, column: StructField, value: Column) -> Column:
+    """Give a column's value, and fail the write where that is wrong."""
+    from pyspark.sql import functions as f
+
+    return f.when(wrong, f.raise_error(f.lit(why)).cast(column.dataType)).otherwise(value)
 
 
 _PLACEHOLDERS: Mapping[str, Any] = {
@@ -209,3 +236,157 @@ _PLACEHOLDERS: Mapping[str, Any] = {
     "timestamp": datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc),
 }
 """By type, a value that is never written: it only makes the column one without nulls."""
+
+
+def told_apart(df: DataFrame, table: TableDescription) -> DataFrame:
+    """Bring the rows of each partition together, and add its name."""
+    partitions = partitions_of(table)
+    df = df.select(
+        *(_findable(each, [unit for name, unit in partitions if name == each.name]) for each in df.schema.fields)
+    )
+    columns = [quoted(each) for each in df.columns]
+    df, values = partition_values(df, partitions)
+    return growing_table.told_apart(df.repartition(*values), values).select(*columns, growing_table.COLUMN)
+
+
+def _findable(column: StructField, transforms: Sequence[str]) -> Column:
+    """Give a column that fails the write at a value whose partition the commit cannot find, or the format not hold."""
+    from pyspark.sql import functions as f
+
+    value, kind = f.col(quoted(column.name)), column.dataType.typeName()
+    wrong, why = f.lit(False), ""
+    if transforms and kind in ("string", "binary"):
+        wrong, why = f.octet_length(value) > _LONGEST_PARTITION, f"has more than {_LONGEST_PARTITION} bytes"
+    if transforms and kind in _YEARS:
+        wrong, why = _outside_of_years(column), "is not in the years 1 to 9999"
+    widths = [_number(each) for each in transforms if each.startswith("truncate")]
+    if widths and kind in _BITS:
+        lowest = max(-(2 ** (_BITS[kind] - 1) // each * each) for each in widths)
+        wrong, why = value < lowest, f"is less than {lowest}, the least one that can be truncated"
+    return without(column, wrong, why) if why else value
+
+
+def _outside_of_years(column: StructField, *, also_later: bool = True) -> Column:
+    """Tell whether a day or moment is before Python's calendar, which has the years 1 to 9999, or after it."""
+    from pyspark.sql import functions as f
+
+    value, kind = f.col(quoted(column.name)), column.dataType.typeName()
+    number = f.unix_micros(value) if kind == "timestamp" else f.year(value)  # in UTC, whatever the session's time zone
+    first, last = _YEARS[kind]
+    return (number < first) | (number > last) if also_later else number < first
+
+
+def without(column: StructField, wrong: Column, why: str) -> Column:
+    """Give a partition column that fails the write at a wrong value."""
+    from pyspark.sql import functions as f
+
+    text = f"a value of the partition column {column.name!r} {why}"
+    return _unless(wrong, text, column, f.col(quoted(column.name))).alias(column.name, metadata=column.metadata)
+
+
+def partition_values(df: DataFrame, partitions: Sequence[tuple[str, str]]) -> tuple[DataFrame, list[Column]]:
+    """Give the rows with more columns, and as texts what tells partitions of these columns and transforms apart."""
+    from pyspark.sql import functions as f
+
+    found = []
+    for name, transform in partitions:
+        column, text = df.schema[name], f.col(quoted(name)).cast("string")
+        if transform.startswith("bucket"):
+            df, hashed = _with_hash(df, column)
+            text = f.when(text.isNotNull(), (hashed.bitwiseAND(0x7FFFFFFF) % _number(transform)).cast("string"))
+        elif transform.startswith("truncate"):
+            text = _truncated(column, _number(transform))
+        elif transform:
+            text = _unit(column, transform)
+        found.append(text)
+    return df, found
+
+
+def _number(transform: str) -> int:
+    return int(transform.partition("[")[2].rstrip("]"))
+
+
+def _truncated(column: StructField, width: int) -> Column:
+    from pyspark.sql import functions as f
+
+    kind: Any = column.dataType
+    value = f.col(quoted(column.name))
+    if kind.typeName() == "string":
+        return value.substr(1, width)
+    if kind.typeName() == "decimal":
+        # The remainder has the type of the value, and the difference one digit more.
+        value, by = value.cast(f"decimal(37,{kind.scale})"), f.expr(_decimal(width, kind.scale, 37))
+    else:
+        value, by = value.cast("long"), f.lit(width)
+    return (value - f.pmod(value, by)).cast("string")
+
+
+def _with_hash(df: DataFrame, column: StructField) -> tuple[DataFrame, Column]:
+    """Add Iceberg's hash, step by step as a column of its own: one expression would hold each step twice."""
+    from pyspark.sql import functions as f
+
+    of_column: Any = column.dataType
+    name, kind = quoted(column.name), of_column.typeName()
+    h, value = (free_name(each, df.columns) for each in ("cairn_hash", "cairn_bytes"))
+    if kind not in ("string", "binary", "decimal"):
+        long = {"integer": f"bigint({name})", "date": f"bigint(unix_date({name}))"}.get(kind, name)
+        return df.withColumn(h, f.expr(f"hash({_HASHED_TO_0}, {long})")), f.col(h)
+
+    def shifted(*bits: int) -> str:
+        return " ^ ".join((h, *(f"shiftright({h}, {each})" for each in bits)))
+
+    def times(factor: int) -> str:  # by halves of the factor: no product has more than 48 bits
+        return f"({h} * {factor & 0xFFFF} + ({h} * {factor >> 16} & {0xFFFF}) * {0x10000}) & {_WORD}"
+
+    def divided(factor: int) -> str:
+        return times(pow(factor, -1, 2**32))
+
+    # Spark hashes whole words as Iceberg does, and the bytes of a last one in another way. So Spark hashes the bytes
+    # with zeros up to a whole word; what it did after it had taken in that word is undone, and done as for the bytes.
+    size = f"octet_length({value})"
+    whole = f"({size} - {size} % 4 + 4)"
+    steps = (
+        f"hash({_HASHED_TO_0}, concat({value}, substring(X'00000000', 1, {whole} - {size}))) & {_WORD}",
+        *(shifted(16), divided(_SECOND), shifted(13, 26), divided(_FIRST), shifted(16)),
+        *(
+            f"(({h} ^ {whole}) - {_PLUS}) & {_WORD}",
+            divided(_FIVE),
+            f"shiftright({h}, 13) | (shiftleft({h}, 19) & {_WORD})",
+        ),
+        f"{h} ^ {size}",
+        *(shifted(16), times(_FIRST), shifted(13), times(_SECOND), shifted(16)),
+    )
+    df = df.withColumn(value, f.expr(_unscaled(name, of_column.scale) if kind == "decimal" else f"binary({name})"))
+    return reduce(lambda rows, step: rows.withColumn(h, f.expr(step)), steps, df), f.col(h)
+
+
+def _unscaled(decimal: str, scale: int) -> str:
+    """Give the fewest bytes that hold a decimal's number without its scale: of 64, 32 and 32 bits, in hex."""
+    # A remainder has the type of the first number, so that one is to have room for the second one.
+    decimal, two_words, word, one = (
+        f"CAST({decimal} AS DECIMAL(38,{scale}))",
+        *(_decimal(each, scale) for each in (2**64, 2**32, 1)),
+    )
+    # A comparison with 0 would round.
+    high = f"({decimal} div {two_words}) - int(signum({decimal} % {two_words}) < 0)"
+    middle, low = f"pmod({decimal}, {two_words}) div {word}", f"pmod({decimal}, {word}) div {one}"
+    digits = f"concat(lpad(hex({high}), 16, '0'), lpad(hex({middle}), 8, '0'), lpad(hex({low}), 8, '0'))"
+    return f"unhex(regexp_replace({digits}, '^((00)+(?=[0-7].)|(FF)+(?=[89A-F].))', ''))"
+
+
+def _decimal(number: int, scale: int, digits: int = 38) -> str:
+    return f"CAST('{Decimal(number).scaleb(-scale)}' AS DECIMAL({digits},{scale}))"
+
+
+def _unit(column: StructField, unit: str) -> Column:
+    """Give the year, month, day or hour of a moment as a text: in UTC, whatever the session's time zone."""
+    from pyspark.sql import functions as f
+
+    value = f.col(quoted(column.name))
+    if column.dataType.typeName() == "timestamp":
+        # First down to a whole day or hour: a division of the moment itself gives a float, which may be the next one's.
+        days, hours = (f.unix_micros(value) - f.pmod(f.unix_micros(value), f.lit(each)) for each in _MICROSECONDS)
+        day, hour = f.date_from_unix_date(f.round(days / _MICROSECONDS[0]).cast("int")), hours.cast("string")
+    else:
+        day, hour = value.cast("date"), f.concat(value.cast("date").cast("string"), f.lit(" "), f.hour(value))
+    return hour if unit == "hour" else (day if unit == "day" else f.trunc(day, unit)).cast("string")

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from ..checkpoint.documents.staged_tables import DELETES, Mode, SortedBy, StagedFile, TableDescription
 from ..checkpoint.errors import InvalidStateError
-from . import staged_partitions
+from . import staged_columns
 from .execution.transport import is_remote
 from .output import committer
 from .stored import growing_table
@@ -53,7 +53,7 @@ def write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFram
     if not become_the_tables:
         by = ()
     if by and table.partitions_in_files:
-        df, by = staged_partitions.told_apart(df, table), (growing_table.COLUMN,)
+        df, by = staged_columns.told_apart(df, table), (growing_table.COLUMN,)
     elif by:
         df = df.repartition(*(quoted(each) for each in by))
         if is_remote(df.sparkSession):
@@ -138,7 +138,7 @@ def _listable(column: StructField) -> Column:
     value = functions.col(quoted(column.name))
     if column.dataType.typeName() != "string":
         return value
-    return staged_partitions.without(column, value.endswith(_PASSED_OVER), f"ends with {_PASSED_OVER}")
+    return staged_columns.without(column, value.endswith(_PASSED_OVER), f"ends with {_PASSED_OVER}")
 
 
 def write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by: Sequence[str] = ()) -> None:

@@ -1,20 +1,54 @@
 """Python daemons that Spark leaves behind for each closed session with Python functions (measured: 300 MB each).
 
 The daemons are children of the JVM that computes the functions: this driver's in local mode, the executors' on a
-cluster. There a task carries this module by value (`executor_daemons`). So it imports only Python's own modules.
+cluster. Spark names the session in each daemon's environment. The driver ends those below itself at each look.
+
+**On executors.** Nothing of Cairn runs there. So the driver sends each executor one task, by a small job. The task
+finds its executor above its own daemon, and ends the daemons below that executor whose session is closed. It travels by
+value: the functions that it uses import only Python's own modules.
+
+**How often.** A job costs about a second, and the driver does not know which sessions have used Python. After a job
+that ended nothing, the next one waits until twice as many sessions have closed, at most `MAX_PATIENCE`; after a job
+that ended something, until one has.
+
+**Who can race.** A session may open during the job: it is not among the closed ones, because a closed session never
+opens again. So no daemon of an open session is ended. An executor may end: its daemons end with it. An executor may
+start: it has no daemons of closed sessions.
+
+On each executor the tasks themselves run in a Python daemon of the driver's own session, which no job ends.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-from collections.abc import Collection, Iterator
+import sys
+from functools import partial
 from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pyspark import RDD, SparkContext
+
+log = logging.getLogger("airflow_cairn")
 
 PROC = Path("/proc")
 _ARTIFACTS = b"SPARK_JOB_ARTIFACT_UUID="
 """The variable by which Spark names the session in a Python daemon's environment."""
 _DAEMON = b"pyspark.daemon"
+
+BOUND_S = 20.0
+"""Seconds after which the job is cancelled, because other sessions keep executors busy: while it runs, the driver
+renews no lease."""
+MAX_PATIENCE = 16
+"""Maximum number of closed sessions for which a job waits. Where Python is used rarely, as many daemons may stay."""
+MAX_FAILURES = 3
+"""Number of failed jobs after which none is tried: the executors may be unable to run the driver's Python."""
+_GROUP = "cairn-ends-python-daemons"
 
 
 def below(pid: int) -> Iterator[int]:
@@ -93,3 +127,112 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+class ExecutorDaemons:
+    """Ends daemons of closed sessions on executors.
+
+    Args:
+        context: the context of the server's driver.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._failures = 0
+        self._patience = 1
+        """Number of closed sessions for which the next job waits."""
+        self._ended: frozenset[str] = frozenset()
+        """The sessions that were closed at the last job."""
+        self._cancelled = False
+        """Whether the last job was cancelled, because executors were busy."""
+
+    def end(self, closed: Collection[str]) -> None:
+        """End the daemons on the executors that answer in time, once enough sessions have closed since the last job.
+
+        Does nothing in local mode, where the driver sees all processes itself.
+
+        Args:
+            closed: the server's ids of the closed sessions.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        jsc: Any = self._context._jsc
+        if jsc.sc().isLocal() or self._failures >= MAX_FAILURES:
+            return
+        closed = frozenset(closed)
+        if len(closed - self._ended) < self._patience:
+            return
+        try:
+            executors = dict(self._executors())
+            answers = self._ask(executors, closed) if executors else []
+        except (PySparkException, Py4JError) as error:
+            if self._cancelled:
+                log.info("Executors are busy: the Python processes that sessions have left there are ended later")
+                return
+            self._failures += 1
+            log.warning("The Python processes that sessions have left on executors were not ended: %s", error)
+            return
+        ended, reached = sum(ended for _, ended in answers), len({jvm for jvm, _ in answers})
+        self._wait_for_more(closed, ended, reached, len(executors))
+        log.info("Ended %d Python processes of closed sessions on %d of %d executors", ended, reached, len(executors))
+
+    def _wait_for_more(self, closed: frozenset[str], ended: int, reached: int, executors: int) -> None:
+        # If no executor answers, Python has no daemons there. If only some answer, the busy others are asked soon.
+        found_nothing = ended == 0 and reached in (0, executors)
+        self._patience = min(2 * self._patience, MAX_PATIENCE) if found_nothing else 1
+        self._ended = closed
+
+    def _executors(self) -> Iterator[tuple[str, str]]:
+        """Yield the current executors, each with its host."""
+        jsc: Any = self._context._jsc
+        listed = jsc.sc().statusStore().executorList(True)
+        for at in range(listed.size()):
+            found = listed.apply(at)
+            if found.id() != "driver":
+                yield str(found.id()), str(found.hostPort()).rpartition(":")[0]
+
+    def _ask(self, executors: dict[str, str], closed: Collection[str]) -> list[tuple[str, int]]:
+        from pyspark import cloudpickle as untyped
+
+        cloudpickle: Any = untyped
+        this_module = sys.modules[__name__]
+        self._cancelled = False
+        out_of_time = Timer(BOUND_S, self._cancel)
+        out_of_time.daemon = True
+        out_of_time.start()
+        cloudpickle.register_pickle_by_value(this_module)
+        self._context.setJobGroup(_GROUP, "Cairn ends what sessions have left", interruptOnCancel=True)
+        try:
+            task = partial(end_in_executor, frozenset(closed))
+            return self._one_partition_each(executors).mapPartitions(task).collect()
+        finally:
+            out_of_time.cancel()
+            cloudpickle.unregister_pickle_by_value(this_module)
+            self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # None removes the group
+
+    def _cancel(self) -> None:
+        self._cancelled = True
+        self._context.cancelJobGroup(_GROUP)
+
+    def _one_partition_each(self, executors: dict[str, str]) -> RDD[str]:
+        """Make one partition for each executor, which Spark computes there unless the executor is busy."""
+        from pyspark import RDD
+        from pyspark import serializers as untyped
+
+        serializers: Any = untyped
+        jvm: Any = self._context._jvm
+        placed = [
+            jvm.scala.Tuple2(executor, _sequence(jvm, [f"executor_{host}_{executor}"]))
+            for executor, host in executors.items()
+        ]
+        jsc: Any = self._context._jsc
+        made = jsc.sc().makeRDD(_sequence(jvm, placed), jsc.emptyRDD().classTag())
+        return RDD(made.toJavaRDD(), self._context, serializers.UTF8Deserializer())
+
+
+def _sequence(jvm: Any, items: list[Any]) -> Any:
+    of_java = jvm.java.util.ArrayList()
+    for each in items:
+        of_java.add(each)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(of_java).toSeq()

@@ -31,8 +31,8 @@ from ...storage.names import parse_storage_uri
 from ..handover import conf
 from ..handover.conf import open_driver_store, store_options
 from ..stored.local_state import locked
-from .executor_daemons import ExecutorDaemons
 from .jvm_sessions import JvmSessions, ServerActivity, StaleSessions
+from .python_daemons import ExecutorDaemons
 from .register import ServerRegister
 from .server import GLOBAL_VIEWS, IDENTITY, LOCAL_STATE, LOOPBACK, SECRETS, TOKEN, TOKEN_CONF, ServerTask
 from .tls_end import TlsEnd

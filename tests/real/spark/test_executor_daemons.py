@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
-from airflow_cairn.spark.remote import executor_daemons
-from airflow_cairn.spark.remote.executor_daemons import ExecutorDaemons
+from airflow_cairn.spark.remote import python_daemons
+from airflow_cairn.spark.remote.python_daemons import ExecutorDaemons
 from scripts.harness.spark.cluster import SparkCluster
 from scripts.harness.spark.start import small_conf
 from scripts.harness.wait import wait_until
@@ -127,14 +127,14 @@ def test_where_executors_are_busy_it_gives_up_in_time_and_comes_again(
     busy.start()
     try:
         wait_until(lambda: len([*tmp_path.glob("began-*")]) == 2, 60, "both executors to be busy")
-        monkeypatch.setattr(executor_daemons, "BOUND_S", 1.0)
+        monkeypatch.setattr(python_daemons, "BOUND_S", 1.0)
         daemons = ExecutorDaemons(cluster.sparkContext)
-        for _ in range(executor_daemons.MAX_FAILURES + 1):
+        for _ in range(python_daemons.MAX_FAILURES + 1):
             daemons.end({left.uuid})
         assert "Executors are busy" in said.text
     finally:
         held.close()
         busy.join()
-    monkeypatch.setattr(executor_daemons, "BOUND_S", 60.0)
+    monkeypatch.setattr(python_daemons, "BOUND_S", 60.0)
     daemons.end({left.uuid})
     wait_until(lambda: _below(executors) == [1, 1], 60, "the daemons to end after all")

@@ -20,7 +20,7 @@ from pyiceberg.types import (
 )
 
 from airflow_cairn.checkpoint.documents.staged_tables import TableDescription
-from airflow_cairn.spark.staged_partitions import partition_values, told_apart
+from airflow_cairn.spark.staged_columns import partition_values, told_apart
 from tests.real.spark.pipeline import in_zone
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from airflow_cairn.spark.remote import python_daemons
-from airflow_cairn.spark.remote.executor_daemons import MAX_FAILURES, MAX_PATIENCE, ExecutorDaemons
+from airflow_cairn.spark.remote.python_daemons import MAX_FAILURES, MAX_PATIENCE, ExecutorDaemons
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
 
