@@ -23,6 +23,7 @@ from ..checkpoint.masking import one_line
 from ..checkpoint.store.job_files import JobFiles
 from ..storage.records import dataclass
 from .execution.fence import Fence
+from .execution.transport import conf_of, set_conf
 from .output.background import BeforeSnapshot
 from .staged_tables import described, owner_of
 from .stored.key_groups import quoted
@@ -109,8 +110,13 @@ class Branches:
         conf = {f"{_PROPERTY}cairn.job": owner, f"{_PROPERTY}cairn.checkpoint": str(self.handover.checkpoint)}
         if wap:
             conf[_WAP_BRANCH] = made.name
-        with self._session_conf(conf):
+        # Of a block around this one, where that has set them; all threads of this driver are of one epoch.
+        before = conf_of(self.spark, *conf)
+        set_conf(self.spark, conf)
+        try:
             yield _sql((*table.parts, f"branch_{made.name}"))
+        finally:
+            set_conf(self.spark, before)
         made.whole = True
 
     def finish(self) -> None:
@@ -266,23 +272,6 @@ class Branches:
     def _refs(self, sql: str) -> dict[str, str]:
         found = self.spark.table(f"{sql}.refs").select("name", "snapshot_id").collect()
         return {str(each["name"]): str(each["snapshot_id"]) for each in found}
-
-    @contextmanager
-    def _session_conf(self, values: dict[str, str]) -> Iterator[None]:
-        """Set conf of the session for a block: all threads of this driver are of one epoch."""
-        conf = self.spark.conf
-        # Of a block around this one; the innermost names its table.
-        before = {each: conf.get(each, "") or "" for each in values}
-        for each, value in values.items():
-            conf.set(each, value)
-        try:
-            yield
-        finally:
-            for each, value in before.items():
-                if value:
-                    conf.set(each, value)
-                else:
-                    conf.unset(each)
 
 
 def _sql(parts: Sequence[str]) -> str:

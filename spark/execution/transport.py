@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from ...checkpoint.documents.server_record import KEY, ServersDocument
 from ...checkpoint.errors import InvalidConfigError
@@ -73,23 +74,23 @@ def set_conf(spark: SparkSession, values: Mapping[str, str | None]) -> None:
         client.config(ConfigRequest.Operation(unset=ConfigRequest.Unset(keys=dropped)))
 
 
-_versions: dict[str, str] = {}
-"""Spark's version by the id of a Spark Connect session."""
+_versions: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""Spark's version by the client of a Spark Connect session; it is forgotten with the client."""
 
 
-def note_version(session_id: str, version: str) -> None:
+def note_version(spark: SparkSession, version: str) -> None:
     """Remember the version that a server has given for a session, so that it is not asked again."""
-    _versions[session_id] = version
+    _versions[spark.client] = version
 
 
 def version_of(spark: SparkSession) -> str:
     """Return the version of a session's Spark; a Spark Connect server is asked once for each session."""
     if not is_remote(spark):
         return spark.version
-    session: str = identity_of(spark)
-    if session not in _versions:
-        note_version(session, spark.version)
-    return _versions[session]
+    client: Any = spark.client
+    if client not in _versions:
+        note_version(spark, spark.version)
+    return _versions[client]
 
 
 class JobTags(Protocol):

@@ -137,7 +137,6 @@ def connect(submission: Submission) -> SparkSession:
             import pyspark
 
             version = channel.version(submission.session)
-            note_version(submission.session, version)
             warning = check_version(version, pyspark.__version__, server.endpoint)
             if warning is not None:
                 log.warning("%s", warning)
@@ -149,6 +148,7 @@ def connect(submission: Submission) -> SparkSession:
             undone.callback(_open(server, channel.builder(submission.session), submission.patience).stop)
         # Taken from this builder, which alone switches PySpark's functions to Spark Connect.
         spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
+        note_version(spark, version)
         if submission.attempt:
             forget_cached(spark, submission.attempt)
         for key, value in submission.conf.items():

@@ -39,6 +39,8 @@ class BranchingSpark:
         after: called after it.
     """
 
+    _jsparkSession = None  # noqa: N815 - what a client of Spark Connect lacks
+
     def __init__(
         self, catalog: SqlCatalog, before: Callable[[str], object] = str, after: Callable[[str], object] = str
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -60,9 +61,15 @@ def test_settings_of_a_driver_are_changed_one_by_one() -> None:
     assert conf == {"a": "1"}
 
 
-def test_a_session_is_asked_for_its_version_once() -> None:
+def test_a_session_is_asked_for_its_version_once_and_forgotten_with_its_client() -> None:
+    class Client:
+        """A session's connection."""
+
     class Session:
-        session_id, asked = "test-asked-once", 0
+        asked = 0
+
+        def __init__(self) -> None:
+            self.client = Client()
 
         @property
         def version(self) -> str:
@@ -72,6 +79,9 @@ def test_a_session_is_asked_for_its_version_once() -> None:
     spark: Any = Session()
     assert [version_of(spark), version_of(spark)] == ["4.1.4"] * 2
     assert spark.asked == 1
-    note_version("test-noted", "4.0.0")
-    spark.session_id = "test-noted"
-    assert (version_of(spark), spark.asked) == ("4.0.0", 1), "a noted version is not asked for"
+    noted: Any = Session()
+    note_version(noted, "4.0.0")
+    assert (version_of(noted), noted.asked) == ("4.0.0", 0), "a noted version is not asked for"
+    client = ref(noted.client)
+    del noted
+    assert client() is None
