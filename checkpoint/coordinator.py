@@ -287,7 +287,7 @@ class Coordinator(UseCase):
     def unpause(self) -> None:
         """Take periodic requests again because the DAG is unpaused; a job stopped in another way stays stopped (S1).
 
-        An epoch whose checkpoint the pause has aborted is resumed by the task that waits for it (`go_on`), or by the
+        An epoch whose checkpoint the pause has aborted is resumed by `wait_for_checkpoint` (`go_on`), or by the
         next try of one of its stages (`begin`).
         """
         self._update_settled(lambda head, _now_ms: Decision(None, transitions.unpause(head)))

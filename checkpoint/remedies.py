@@ -19,7 +19,7 @@ class Remedy:
     """The next step; `{job}`, `{storage}` and `{checkpoint}` are replaced by the job's name, the storage root and
     the checkpoint's id."""
     waiting_helps: bool = True
-    """Whether a task that waits for the checkpoint may be tried again: a stage's own retry can open another attempt."""
+    """Whether `wait_for_checkpoint` may be tried again: a stage's own retry can open another attempt."""
 
     def text(self, job: str, storage: str | StorageUri, checkpoint: int | str = "ID") -> str:
         """Give the next step as the end of a message; where the checkpoint is not known, its commands name it `ID`."""

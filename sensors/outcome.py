@@ -1,4 +1,4 @@
-"""Reports how an epoch ended, for the task that waits for its checkpoint, and cleans up afterwards."""
+"""Reports how an epoch ended, for `wait_for_checkpoint`, and cleans up afterwards."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def again_after(entry: SavepointEntry, now_ms: int) -> timedelta:
     return min(max(age / 10, SOONEST), LATEST)
 
 
-# The group's operations for the task that waits for a checkpoint.
+# The group's operations for `wait_for_checkpoint`.
 
 
 class RunsAgain(Protocol):

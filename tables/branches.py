@@ -163,7 +163,7 @@ class BranchSink(TableSink):
         return InvalidStateError(
             f"main of {self.table.title} cannot be moved to the branch of checkpoint {mark.checkpoint}: {problem}. "
             f"Undo that if you can, or {self._give_up(mark)}, and read the epoch again by `cairn rewind`; then clear "
-            "the task that waits for the checkpoint",
+            "wait_for_checkpoint",
             code="table_changed",
             table=self.table.title,
         )

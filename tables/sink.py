@@ -352,8 +352,8 @@ class TableSink(MasterHook):
                 raise InvalidStateError(
                     f"since the epoch was triggered, others have changed rows of {self.table.title} that "
                     f"{change.mode.value} would remove: {why}. Roll the table back to what it was, or "
-                    f"{self._give_up(mark)}, and read the epoch again by `cairn rewind`; then clear the "
-                    "task that waits for the checkpoint",
+                    f"{self._give_up(mark)}, and read the epoch again by `cairn rewind`; then clear "
+                    "wait_for_checkpoint",
                     code="table_changed",
                     table=self.table.title,
                 ) from why
@@ -416,7 +416,7 @@ class TableSink(MasterHook):
     def _changed(self, mark: Mark, problem: str) -> InvalidStateError:
         return InvalidStateError(
             f"{self.table.title} has changed since the epoch began: {problem}. Change it back, or "
-            f"{self._give_up(mark)}; then clear the task that waits for the checkpoint",
+            f"{self._give_up(mark)}; then clear wait_for_checkpoint",
             code="table_changed",
             table=self.table.title,
         )

@@ -3,7 +3,7 @@
 A user has marked them, their last try was killed and no callback reported it, an ended attempt discarded their work, or
 their acknowledgement was deleted: the store tells which.
 
-Airflow has no hook for that, and the driver of a marked task is simply ended. The task that waits for the checkpoint
+Airflow has no hook for that, and the driver of a marked task is simply ended. `wait_for_checkpoint`
 begins when the stages' tasks have ended, so it can ask for the states of those that have not acknowledged.
 
 No acknowledgement is missed: an operator ends its task as a success only after its acknowledgement counted, and the
@@ -173,7 +173,7 @@ def _states(ti: Any, task_ids: list[str]) -> dict[str, str]:
 # The last safety net: stages that have not acknowledged although Airflow shows their tasks as successes (F5).
 #
 # A failover has replaced their output, and the processes that should have cleared them died; or a user marked the task
-# while it ran; or an acknowledgement was deleted. The task that waits for the checkpoint finds them, because it begins
+# while it ran; or an acknowledgement was deleted. `wait_for_checkpoint` finds them, because it begins
 # when the stages' tasks have ended. A stage's task succeeds by itself only after its acknowledgement counted, so such a
 # task has produced nothing that counts: it runs again, and its begin settles the rest of the try before.
 

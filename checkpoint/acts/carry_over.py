@@ -337,8 +337,8 @@ def begun_since(files: JobFiles, before: PendingDocument, document: PendingDocum
     """Give the stages that began in an attempt while its successor was being opened, and are replaced in it (F5).
 
     Such a stage may have acknowledged, and its task have succeeded, before the swap replaced its execution; the new
-    attempt's document does not name it. So ask after the swap. If the process dies before it asks, the task that waits
-    for the checkpoint clears the stage (`tasks/stage_states.py`).
+    attempt's document does not name it. So ask after the swap. If the process dies before it asks,
+    `wait_for_checkpoint` clears the stage (`tasks/stage_states.py`).
     """
     replaced = {
         uid: execution

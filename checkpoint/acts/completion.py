@@ -112,7 +112,7 @@ class Completion(UseCase):
     def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
         """Report how far the epoch's checkpoint is; resume it if the job tolerates its failure (D5, S1, C2).
 
-        For the task that waits for the epoch. `Failed.tolerated` means that the next attempt waits for a free place
+        For `wait_for_checkpoint`. `Failed.tolerated` means that the next attempt waits for a free place
         (T2) or for the end of a pause (`Failed.paused`): ask again. `Failed.trigger_first` means that only the task
         that triggers can open it: have that task run again.
 
@@ -189,15 +189,15 @@ class Completion(UseCase):
     def complete_if_last(self, epoch: str, stage: str, *, looked: bool = True) -> EpochCompleted | None:
         """Complete the epoch's checkpoint if all stages have acknowledged; called by each stage that has (C1, D3).
 
-        So the checkpoint completes before the task that waits for it has started. That task settles all other cases:
-        stages left out, declines, an overtaken epoch. If this process dies, that task completes the checkpoint, too.
+        So the checkpoint completes before `wait_for_checkpoint` has started. That task settles all other cases: stages
+        left out, declines, an overtaken epoch. If this process dies, that task completes the checkpoint, too.
 
-        Begins with the head that this process has read last; by an outdated one nothing completes, for the swap fails,
-        and what only the newest shows is left to the waiting task. A stage that another one reads from costs nothing
-        then, for the latter acknowledges later. Of the other stages that nothing reads from, up to `ASKED_BY_NAME` have
-        their acknowledgements read, until one is missing; completing does not read them again. Where there are more, or
-        stages wait for no upstream (B2) or may be left out, the markers are listed, once for each checkpoint that is an
-        execution's home.
+        The call begins with the head that this process has read last. By an outdated one nothing completes: the swap
+        fails, and what only the newest shows is left to `wait_for_checkpoint`. A stage that another one reads from
+        costs nothing, because the latter acknowledges later. Of the other stages that nothing reads from, up to
+        `ASKED_BY_NAME` have their acknowledgements read, until one is missing; completing does not read them again.
+        Where there are more, or stages wait for no upstream (B2) or may be left out, the markers are listed, once for
+        each checkpoint that is an execution's home.
 
         Args:
             epoch: the epoch's name.
@@ -206,8 +206,8 @@ class Completion(UseCase):
                 for a stage that another one reads from.
 
         Returns:
-            The checkpoint that completed the epoch, by this call or another. None where the waiting task has to settle
-            it, or where another process completed it and deleted the markers while this call looked for them.
+            The checkpoint that completed the epoch, by this call or another. None where `wait_for_checkpoint` has to
+            settle it, or where another process completed it and deleted the markers while this call looked for them.
 
         Raises:
             UnavailableError: the store did not answer.
@@ -232,7 +232,7 @@ class Completion(UseCase):
             assert ended is not None
             return Decision(entry.id if ended.status is Status.COMPLETED else None, finished)
 
-        # Documents never change. If another attempt has begun in which the stage is the last, the waiting task sees it.
+        # Documents never change. Another attempt, in which the stage may be the last, is left to `wait_for_checkpoint`.
         entry, document = self._attempt(self._heads.known, epoch)
         if not looked and (document is None or not _is_read(document, stage)):
             entry, document = self._attempt(self._heads.load(), epoch)

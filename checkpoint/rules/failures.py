@@ -219,8 +219,8 @@ def _times(count: int, what: str) -> str:
 # The failure manager, as Flink's: counts failed checkpoints, and fails the job after too many (semantics D5).
 #
 # The head keeps the counted failures in a row since the newest success. An id is counted once because it ends once
-# (semantics D3). If the job fails, its pending checkpoints end with `JOB_FAILURE`, the count starts at zero, and the
-# task that waits for the last failed checkpoint fails. A retry, a clear or the next run starts the job again from its
+# (semantics D3). If the job fails, its pending checkpoints end with `JOB_FAILURE`, the count starts at zero, and
+# `wait_for_checkpoint` of the last failed one fails. A retry, a clear or the next run starts the job again from its
 # latest completed checkpoint.
 
 

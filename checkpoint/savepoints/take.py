@@ -178,8 +178,8 @@ class Savepoints(UseCase):
             return f"{run_of_head(self._heads.load(), entry.epoch)} to complete"
         names = ", ".join(self.held_by_listeners(entry))
         return (
-            f"these listeners to be notified that a checkpoint has completed: {names}. The sensor of the run does "
-            "that: clear it if it has failed. To drop one that no longer exists, type "
+            f"these listeners to be notified that a checkpoint has completed: {names}. wait_for_checkpoint of that "
+            "run does so: clear it if it has failed. To drop one that no longer exists, type "
             f"`cairn forget-listener {self._files.job} NAME --yes {self._files.storage_option}`"
             if names
             else "the command or task that takes it to go on"

@@ -189,7 +189,7 @@ def distribution(values: Iterable[int]) -> Distribution | None:
 def _was_failed_over(head: Head, entry: EndedEntry) -> bool:
     """Tell whether a stage's failure ended the attempt and another one followed.
 
-    The task that reports the failed try ends it and opens the next at once. Where the task that waits sees the
+    The task that reports the failed try ends it and opens the next at once. Where `wait_for_checkpoint` sees the
     decline first, the attempt ends for the decline's reason, and the next is opened after it.
     """
     if entry.reason is Reason.JOB_FAILOVER_REGION:

@@ -167,8 +167,8 @@ def first_stages_of(trigger: TriggerOperator) -> tuple[TaskRef, ...]:
     """Return the tasks that may do the trigger task's work, one of them; empty if the trigger task does it itself.
 
     The result is not empty only if all tasks after the trigger are stages of the same `CheckpointedTaskGroup`, mapped
-    or not, that follow no other task. A plain task might read the trigger's result, and the task that waits for the
-    checkpoint needs a task to wait for.
+    or not, that follow no other task. A plain task might read the trigger's result, and `wait_for_checkpoint` needs
+    a task to wait for.
 
     Args:
         trigger: a task of a DAG file that is parsed completely.

@@ -48,7 +48,7 @@ class StopWithSavepointOperator(SavepointOperator):
         drain: let a last run begin and finish first; in its stages `epoch.draining` is true.
         pause_dag_id: the DAG that makes the last run and that the task pauses (templated); None: the job's name.
         listeners: the job's listeners, a list of `CheckpointListener`s: this task may notify them of the last
-            checkpoint, besides the sensor of its run. Listeners of installed packages are added.
+            checkpoint, besides `wait_for_checkpoint`. Listeners of installed packages are added.
         airflow_api_conn_id: the connection to Airflow's API that pauses the DAG; None: a user pauses it. `drain` needs
             it.
         **kwargs: arguments of `SavepointOperator`.
@@ -115,7 +115,7 @@ class StopWithSavepointOperator(SavepointOperator):
     def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
         log.info("The job %s is being stopped: no other run begins than the one that is waited for", self.job)
         if not entry.waits:
-            # A task that has the listeners may notify them here; the sensor of the run does too.
+            # A task that has the listeners may notify them here; `wait_for_checkpoint` does too.
             notify_listeners_best_effort(coordinator, self.listeners)
             recheck_interval = LISTENERS_S
         elif self.drain and self.airflow_api_conn_id is not None:

@@ -171,7 +171,7 @@ def plan_give_up(head: Head, checkpoint: int) -> Plan:
         f"Give up checkpoint {checkpoint}",
         (
             f"Attempt {entry.attempt} of {run_of_head(head, entry.epoch)} ends as failed.",
-            "What its stages still write is thrown away, and the task that waits for it fails.",
+            "What its stages still write is thrown away, and its wait_for_checkpoint fails.",
             "Nothing of the job's state changes.",
             "The next try of a stage has the task that triggers run again, which opens another attempt.",
         ),
