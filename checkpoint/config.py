@@ -381,7 +381,7 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
         for upstream in stage.upstream:
             if upstream not in uids:
                 raise InvalidConfigError(
-                    "the stage names an upstream that is no stage of the job; add that stage or take it out",
+                    "the stage names an upstream that is not a stage of the job; add that stage or take it out",
                     stage=stage.uid,
                     upstream=upstream,
                     stages=", ".join(sorted(uids)),

@@ -121,7 +121,7 @@ def cause_and_verdict(detail: str) -> tuple[str, str]:
 
 
 def cause_first(detail: str, reason: str | None = None) -> str:
-    """Say what happened, and behind it in brackets why no restart followed, and Flink's name of the reason."""
+    """Put the cause of a failure first; why no restart followed, and Flink's name of the reason, follow in brackets."""
     cause, verdict = cause_and_verdict(detail)
     behind = "; ".join(each for each in (verdict, reason) if each)
     return f"{cause} ({behind})" if cause and behind else cause or behind

@@ -96,7 +96,7 @@ def access_of(connection: Connection) -> ApiAccess:
         )
     if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
         raise InvalidConfigError(
-            "the connection's token is no token: it must be printable ASCII on one line", airflow_api_conn_id=conn_id
+            "the connection's token is not a token: it must be printable ASCII on one line", airflow_api_conn_id=conn_id
         )
     return ApiAccess(conn_id, base_url, login, password, token, verify if isinstance(verify, str) else None)
 
@@ -119,7 +119,7 @@ def _base_url(connection: Connection) -> str:
         parts, port = urlsplit(""), None
     if parts.scheme not in SCHEMES or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise InvalidConfigError(
-            "the connection's address is no plain http or https URL; write https://airflow.example.com as host, and "
+            "the connection's address is not a plain http or https URL; write https://airflow.example.com as host, and "
             "login and password in their own fields",
             airflow_api_conn_id=connection.conn_id,
         )

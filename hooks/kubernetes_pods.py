@@ -244,7 +244,7 @@ def _pass_on_log(client: Any, pod: Any, name: str, namespace: str) -> str:
 
 
 def _drivers_states(pod: Any) -> list[Any]:
-    """Return what Kubernetes says of the driver's container; nothing before it knows it."""
+    """Return the state of the driver's container, as Kubernetes has it; empty before there is one."""
     main = _drivers_container(pod)
     return [each for each in pod.status.container_statuses or () if each.name == main and each.state]
 
@@ -271,7 +271,7 @@ def _why_it_waits(pod: Any) -> str:
 
 
 def _how_it_ended(pod: Any) -> str:
-    """Return what Kubernetes says about the end of a pod."""
+    """Return the reason for the end of a pod, in Kubernetes' words."""
     if pod.status.reason:
         return _said(pod.status)
     ended = [

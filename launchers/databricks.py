@@ -281,7 +281,7 @@ class DatabricksJobLauncher(DatabricksLauncher):
         return {}
 
     def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - see `Tracker`
-        """See `Tracker`: looks at runs that have not ended alone, for the job's history may be long."""
+        """See `Tracker`: looks at runs that have not ended alone, because the job's history may be long."""
         return self._found(replaced, {"active_only": "true"}).values()
 
     def find(self, tokens: Sequence[str]) -> dict[str, str]:

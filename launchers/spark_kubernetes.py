@@ -172,7 +172,7 @@ class SparkKubernetesLauncher(Launcher):
             self.cancel(driver)
 
     def _status(self, driver: str) -> Mapping[str, Any] | None:
-        """Return what the controller says of an application; None if there is no such."""
+        """Return the status that the controller gives an application; None if there is none of this name."""
         from kubernetes.client import ApiException
 
         try:

@@ -165,7 +165,7 @@ class CairnDoctorOperator(BaseOperator):
                 each.mend,
             )
         for name, reason in found.skipped.items():
-            log.info("Not checked: %s: %s", name, reason)
+            log.info("The check %s was skipped: %s", name, reason)
         for hint in found.hints:
             log.info("Hint: %s", hint)
         bad = [each for each in found.sorted() if self.fail_on == "warning" or each.severity is Severity.ERROR]
@@ -269,9 +269,9 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         for damage in choice.damages:
             log.warning("Not restored, because it is damaged: %s", damage)
         if choice.pointer is None:
-            log.info("Job %s: no completed checkpoint, the next epoch starts empty", settings.job)
+            log.info("Job %s has no completed checkpoint: the next epoch starts empty", settings.job)
         else:
-            log.info("Job %s: the next epoch starts from checkpoint %d", settings.job, choice.pointer.checkpoint)
+            log.info("The next epoch of job %s starts from checkpoint %d", settings.job, choice.pointer.checkpoint)
         return {
             "job": settings.job,
             "storage": str(settings.storage),

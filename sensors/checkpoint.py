@@ -396,7 +396,7 @@ class CheckpointSensor(BaseSensorOperator):
         if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
             # Not skipped, unlike the stages: tasks after the group need the checkpoint, and it exists.
             log.info(
-                "Not skipped, because tasks after this one need the checkpoint: %s",
+                "This task is not skipped, because tasks after it need the checkpoint: %s",
                 already_completed(coordinator, settings.storage, completed),
             )
         result = outcome.result_of(coordinator, completed, ti.run_id)

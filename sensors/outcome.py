@@ -76,7 +76,8 @@ def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) 
     )
     if entry.left_out:
         log.warning(
-            "Completed without %s; their input is kept, and the next epoch reads it first", ", ".join(entry.left_out)
+            "The checkpoint completed without %s; their input is kept, and the next epoch reads it first",
+            ", ".join(entry.left_out),
         )
         facts["left_out"] = list(entry.left_out)
     if held is not None and held.tables:
@@ -141,12 +142,12 @@ def clean(coordinator: Coordinator) -> None:
     except Exception:
         log.exception("Cleaning failed; the next completed checkpoint cleans again")
         return
-    log.info("Cleaned: %d files deleted, %d uploads aborted", report.deleted, report.uploads_aborted)
+    log.info("Cleaning has deleted %d files and aborted %d uploads", report.deleted, report.uploads_aborted)
     if report.foreign:
         named = ", ".join(report.foreign[:10])
         log.warning("Cleaning passed over %d files that Cairn has not written: %s", len(report.foreign), named)
     for failure in report.failures[:10]:
-        log.warning("Not deleted: %s: %s", failure.key, failure.reason)
+        log.warning("Could not delete %s: %s", failure.key, failure.reason)
     if len(report.failures) > 10:
         log.warning("Of the files, %d more could not be deleted", len(report.failures) - 10)
 

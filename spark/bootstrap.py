@@ -191,6 +191,6 @@ def _empty(files: SavepointFiles) -> None:
         for upload in files.store.uploads(""):
             files.store.abort_upload(upload)
         for failure in files.empty():
-            log.warning("Not deleted: %s in %s (%s).", failure.key, files.store.uri, failure.reason)
+            log.warning("Could not delete %s in %s: %s", failure.key, files.store.uri, failure.reason)
     except CairnError as problem:
         log.warning("What was written to %s could not be deleted: %s", files.store.uri, problem)

@@ -360,6 +360,6 @@ def _undo(files: JobFiles, writer: Writer, record: compactions.Record) -> None:
     try:
         writer.delete_all()
         for failure in files.delete([record.key]):
-            log.warning("Not deleted: %s (%s). A later compaction gives it up.", failure.key, failure.reason)
+            log.warning("Could not delete %s (%s). A later compaction gives it up.", failure.key, failure.reason)
     except CairnError as problem:
         log.warning("What an unfinished compaction wrote could not be deleted: %s", problem)

@@ -42,7 +42,7 @@ _YEARS = {
 }
 """By type, the first and last years, or microseconds since 1970, of Python's calendar."""
 _MICROSECONDS = 86_400_000_000, 3_600_000_000
-"""Of a day and of an hour."""
+"""Microseconds of a day and of an hour."""
 _HASHED_TO_0 = -1_693_959_553
 """Spark's hash of this number is 0: as a first argument it has the others hashed as Iceberg does."""
 _WORD = 0xFFFFFFFF

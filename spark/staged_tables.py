@@ -57,7 +57,7 @@ log = logging.getLogger("airflow_cairn")
 _UPSERT_BYTES = 128 << 20
 """Most bytes of Parquet of one upsert: the task that commits it may hold the rows in memory."""
 _SHARE = 0.2
-"""Of the room for committables: where a manifest would fill more of it, it is a file."""
+"""Share of the room for committables that a manifest may fill; a larger one is a file."""
 
 
 def described(files: JobFiles, handover: Handover, name: str) -> TableDescription:
@@ -81,7 +81,7 @@ def described(files: JobFiles, handover: Handover, name: str) -> TableDescriptio
 
 
 def owner_of(files: JobFiles, handover: Handover) -> str:
-    """Give what tells jobs apart that write one table."""
+    """Give the name by which a table tells the jobs apart that write it."""
     return staged_tables.owner_of(handover.job, files.store.uri)
 
 
@@ -221,7 +221,7 @@ class StagedTables:
                 path = jvm.org.apache.hadoop.fs.Path(spark_url(folder))
                 path.getFileSystem(jsc.hadoopConfiguration()).delete(path, True)
             except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
-                log.info("Not deleted: %s (%s). It goes when the epoch completes.", folder, problem)
+                log.info("Could not delete %s (%s). It goes when the epoch completes.", folder, problem)
 
 
 @dataclass(frozen=True, slots=True)

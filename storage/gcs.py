@@ -158,7 +158,7 @@ def _credentials(options: GcsOptions) -> Any:
             return Credentials.from_service_account_file(options.key_path, scopes=_SCOPES)  # type: ignore[no-untyped-call]
         except (OSError, ValueError) as error:
             # The error of a broken file may quote the file.
-            why = error.strerror if isinstance(error, OSError) else "it is no key of a service account"
+            why = error.strerror if isinstance(error, OSError) else "it is not a key of a service account"
             raise Refused(401, NO_CREDENTIALS, f"{options.key_path}: {why}") from None
     if endpoint_of(options).startswith("http://"):
         return AnonymousCredentials()  # type: ignore[no-untyped-call]  # an emulator: no secret goes over plain HTTP

@@ -231,7 +231,7 @@ def parse_storage_uri(uri: object) -> StorageUri:
     if isinstance(uri, StorageUri):
         return uri
     if not isinstance(uri, str):
-        raise _invalid(uri, "it is no text")
+        raise _invalid(uri, "it is not a text")
     match = _SCHEME.match(uri)
     if match is None:
         raise _invalid(uri, "it has no scheme")

@@ -226,5 +226,8 @@ def _drop(table: OpenIceberg, beginning: str) -> None:
             library.catalog.commit_table(library, (uuid,), tuple(removals))
         except CommitFailedException as error:
             log.info(
-                "Not dropped: branches %s… of %s (%s). The next epoch drops them.", beginning, library.name(), error
+                "Could not drop the branches %s… of %s (%s). The next epoch drops them.",
+                beginning,
+                library.name(),
+                error,
             )

@@ -284,7 +284,7 @@ class OpenDelta:
                     raise OvertakenError(_named(version, about))
 
     def _log(self, version: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Give what a version says about itself, and its actions."""
+        """Give a version's facts about itself, and its actions."""
         try:
             with self.files.filesystem.open_input_file(f"_delta_log/{version:020d}.json") as source:
                 actions = [json.loads(line) for line in source.read().decode().splitlines() if line.strip()]
@@ -438,7 +438,7 @@ def _number(mark: Mark) -> int:
 
 
 def _statistics(file: StagedFile, footer: Any, types: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what readers skip files by: rows, nulls, and the bounds of columns whose bounds are exact."""
+    """Give the statistics by which readers skip a file: rows, nulls, and bounds of columns, where they are exact."""
     found: dict[str, Any] = {"numRecords": file.rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number in range(footer.num_columns):
         column = footer.schema.column(number)

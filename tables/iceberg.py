@@ -165,7 +165,7 @@ class OpenIceberg:
         return mark.token in [each.partition(":")[0] for each in self._marks(mark.owner)]
 
     def properties(self, mark: Mark) -> dict[str, str]:
-        """Give what a commit leaves: the marks, the newest first, by token and checkpoint; and what readers look at."""
+        """Give the properties that a commit leaves: marks by token and checkpoint, newest first; and readers'."""
         marks = [f"{mark.token}:{mark.checkpoint}", *self._marks(mark.owner)][:REMEMBERED]
         return {f"{PREFIX}{mark.owner}": json.dumps(marks), mark.shown: str(mark.checkpoint)}
 
@@ -402,7 +402,7 @@ class OpenIceberg:
 
 
 def retention(metadata: Any) -> dict[str, Any]:
-    """Give what `main` says of the age of its snapshots, which each update of it has to repeat."""
+    """Give the settings of `main` for the age of its snapshots, which each update of it has to repeat."""
     found: dict[str, Any] = metadata.refs["main"].model_dump(include=_RETENTION) if "main" in metadata.refs else {}
     return found
 

@@ -183,7 +183,7 @@ def without_bounds(metadata: Any) -> Any:
 
 
 def write_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """Give what a table's properties say of its Parquet files as options of Spark's writer."""
+    """Give the options of Spark's writer that follow from a table's properties of Parquet files."""
     found = {}
     for name, value in properties.items():
         own = name.removeprefix("write.parquet.")

@@ -11,7 +11,7 @@ from .contract import OvertakenError
 from .iceberg_columns import Row, in_values, matching
 
 PARTITION_TYPES = ("string", "boolean", "date", "int", "long")
-"""Of a column by whose values a table is partitioned."""
+"""Types of a column by whose values a table is partitioned."""
 UNITS = ("year", "month", "day", "hour")
 _MOMENTS = ("date", "timestamp", "timestamptz")
 _TYPES = {
@@ -20,7 +20,7 @@ _TYPES = {
     "truncate": ("int", "long", "decimal", "string"),
     "bucket": ("int", "long", "decimal", "string", "binary", *_MOMENTS),
 }
-"""Of columns, by the kind of their transform."""
+"""Types of columns, by the kind of their transform."""
 
 
 def odd_partition(table: Any) -> str | None:

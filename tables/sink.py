@@ -199,7 +199,7 @@ class TableSink(MasterHook):
         mark = self._mark(notice, found)
         table = self.open()
         if not _lie_below(table.files, found) and table.has(mark):
-            log.warning("Not deleted: %s. The files of %s lie elsewhere now.", found[0].staging, self.table.title)
+            log.warning("%s was not deleted: the files of %s lie elsewhere now", found[0].staging, self.table.title)
             return
         self._check_place(table, mark, found)
         manifests = [(each, table.files.manifest(each)) for each in found]
@@ -222,7 +222,7 @@ class TableSink(MasterHook):
         table.files.delete(found[0].staging, but=keep if stay else ())
 
     def due(self, notice: CheckpointNotice) -> Due | None:
-        """Give what another table's commit may take along; None: nothing, or the own notice says what is wrong."""
+        """Give the commit that another table's may take along; None if there is none, or the notice has a fault."""
         found = [each for each in self._staged(notice) if each.changes]
         if not found:
             return None
@@ -276,7 +276,7 @@ class TableSink(MasterHook):
                 if _lie_below(files, [each]):
                     files.delete(each.folder)
                 else:
-                    log.warning("Not deleted: %s. The files of %s lie elsewhere now.", each.folder, self.table.title)
+                    log.warning("%s was not deleted: the files of %s lie elsewhere now", each.folder, self.table.title)
 
     def _check_place(self, table: OpenTable | NewTable, mark: Mark, found: Sequence[StagedRows]) -> None:
         """Refuse a table that lies elsewhere than at the trigger: a catalog, or who creates it, may choose that."""

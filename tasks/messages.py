@@ -56,9 +56,9 @@ def already_read(job: str, storage: StorageUri, answer: AlreadyRead) -> str:
     """Return the message that another run has read the input: which checkpoint holds it, and how to read it anyway."""
     if answer.source:
         return (
-            f"the run {layout.run_id_of(answer.epoch)} is skipped, for its source {answer.source!r} has nothing left "
-            f"to give to it: {answer.window}. Checkpoint {answer.checkpoint} holds what was read, and reading it again "
-            "would count it twice"
+            f"the run {layout.run_id_of(answer.epoch)} is skipped, because its source {answer.source!r} has nothing "
+            f"left to give to it: {answer.window}. Checkpoint {answer.checkpoint} holds what was read, and reading it "
+            "again would count it twice"
         )
     if answer.back_to is None:
         back = "No retained checkpoint is from before it, so the job cannot be rewound to there"

@@ -172,7 +172,7 @@ def _check_keys(keys: dict[str, list[str]], states: list[str]) -> None:
     unknown = sorted(keys.keys() - there)
     if unknown:
         raise InvalidConfigError(
-            "--key names what is no state of --state", key=", ".join(unknown), states=", ".join(sorted(there)) or "none"
+            "--key names an unknown state", key=", ".join(unknown), states=", ".join(sorted(there)) or "none"
         )
 
 

@@ -155,7 +155,7 @@ def run_with_kills(plan: Plan, kill: Sequence[str]) -> int:
     unknown = sorted(set(kill) - {stage.spec.uid for stage in plan.stages})
     if unknown:
         raise InvalidConfigError(
-            "kill names what is no stage",
+            "kill names an unknown stage",
             kill=", ".join(unknown),
             stages=", ".join(stage.spec.uid for stage in plan.stages),
         )

@@ -77,7 +77,7 @@ _SAYS_IT = {
         "The magic committer's classes are not on the classpath: Spark commits to S3 by copying every "
         "file. That is safe, and slow"
     ),
-    "is no plain http or https URL; write https://spark-history.example.com",
+    "is not a plain http or https URL; write https://spark-history.example.com",
     "these extras are not used by Cairn",
     "too: the one beside the DAG file is taken",
     "which the checkpoint does not publish; it publishes",

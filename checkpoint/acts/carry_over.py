@@ -181,7 +181,7 @@ def damaged_inputs(files: JobFiles, document: PendingDocument, stages: Collectio
 
 
 def _input_problem(files: JobFiles, stage: str, execution: Execution) -> str | None:
-    """Say what is wrong with an execution's acknowledged output; None if all of it is whole."""
+    """Describe the damage of an execution's acknowledged output; None if all of it is whole."""
     try:
         ack = acks.read_ack(files, stage, execution)
         handles = [handle for subtask in acks.subtasks_of(files, ack) for handle in subtask.handles]

@@ -330,7 +330,7 @@ class Claims(UseCase):
 
         Returns:
             The handover, and whether this call created it. None if a cleaner deleted it in between; the error if it is
-            broken, for then no task holds it and no application can start from it.
+            broken, because then no task holds it and no application can start from it.
         """
         durable = request.drivers is not None and request.drivers.outlive()
         handover = replace(

@@ -2,7 +2,7 @@
 
 Both changes are in one version of the head, so no execution is lost between them. Two reports of one failure race for
 the swap: the loser finds another execution of the stage and changes nothing. After a crash before the swap the attempt
-is still pending, and the next report or the stage's next try fails it over. After a crash behind the swap, the new
+is still pending, and the next report or the stage's next try fails it over. After a crash after the swap, the new
 attempt's document names the tasks that have still to run again.
 """
 
@@ -350,9 +350,9 @@ def attempt_after_end(
 ) -> Restart | Exhausted:
     """Decide between restart and final failure for an attempt that ended before a failed try was reported.
 
-    An attempt counts as a restart if it ended because a stage declined, for a driver fails by declining, or if the job
-    failed with it because of too many failed checkpoints (D5). Any other end leaves the count as it is. After a final
-    failure the count starts at zero.
+    Two ends count as a restart: that of a stage that declined, as each driver does that fails, and that of the job
+    after too many failed checkpoints (D5). Any other end leaves the count as it is. After a final failure the count
+    starts at zero.
     """
     if ended.for_good:
         return Restart(0, memory=head.restart_memory)

@@ -139,7 +139,7 @@ class Ownership(UseCase):
             InvalidConfigError: `dag_id` cannot be the id of a DAG, or `deployment` cannot be a name.
         """
         if not dag_id or len(dag_id) > MAX_DEPLOYMENT or not dag_id.isprintable():
-            raise InvalidConfigError("that is no id of a DAG", dag_id=shorten(dag_id))
+            raise InvalidConfigError("that is not an id of a DAG", dag_id=shorten(dag_id))
         after = JobOwner(dag_id, check_deployment(deployment))
         sent: Adopted | None = None
 

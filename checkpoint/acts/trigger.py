@@ -178,7 +178,7 @@ class EpochTriggering(UseCase):
     def _where_is(self, head: Head, request: TriggerRequest) -> EpochPlace:
         """Find the epoch of a request.
 
-        If the list of completed epochs is corrupt, the input slice alone decides whether the epoch has completed.
+        If the list of completed epochs is damaged, the input slice alone decides whether the epoch has completed.
         """
         try:
             return completed_epochs.where_is(self._files, head, request.epoch)
@@ -186,7 +186,7 @@ class EpochTriggering(UseCase):
             remembered = window_read_by(request.slice) is not None
             if not (remembered or request.slice.again or any(source.positioned for source in request.sources)):
                 raise
-            log.warning("The list of completed epochs is corrupt. The input of %s decides. %s", request.epoch, error)
+            log.warning("The list of completed epochs is damaged. The input of %s decides. %s", request.epoch, error)
             return EpochUnknown()
 
 

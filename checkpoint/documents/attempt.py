@@ -71,7 +71,7 @@ def moment_in_slice(name: str, text: str) -> datetime:
         return moment_of(text)
     except ValueError as error:
         raise InvalidStateError(
-            f"the {name} of the slice is no moment: a source has to give its window in ISO 8601, with offset",
+            f"the {name} of the slice is not a moment: a source has to give its window in ISO 8601, with offset",
             **{name: shorten(text)},
         ) from error
 
@@ -82,7 +82,7 @@ def _date_of(name: str, text: str | None, zone: str) -> str:
         at = timezone.utc if zone == "UTC" else ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
         raise InvalidStateError(
-            "this is no time zone that Python knows here: write one such as 'Europe/Berlin'; where a machine has no "
+            "this is not a time zone that Python knows here: write one such as 'Europe/Berlin'; where a machine has no "
             "time zones, install the package tzdata there",
             zone=shorten(zone),
         ) from error
@@ -93,8 +93,8 @@ def _date_of(name: str, text: str | None, zone: str) -> str:
     # A day may begin at 01:00, if the clock is put forward at midnight; the moment before belongs to another day.
     if (moment - timedelta(microseconds=1)).astimezone(at).date() == day:
         raise InvalidStateError(
-            f"the slice does not consist of whole days in {zone}: its {name} is no beginning of a day there. Give the "
-            "time zone of the schedule, or compare moments with slice.start and slice.end",
+            f"the slice does not consist of whole days in {zone}: its {name} is not a beginning of a day there. Give "
+            "the time zone of the schedule, or compare moments with slice.start and slice.end",
             **{name: text},
         )
     return day.isoformat()

@@ -62,7 +62,7 @@ class AttemptEntry(AttemptRef):
 
 @dataclass(frozen=True, slots=True)
 class OpenedEntry(AttemptEntry):
-    """One attempt in the head from its opening on, in the history too; a retained checkpoint needs no more of that."""
+    """Facts of an attempt that the head needs while it is pending, and in the history; not of a retained checkpoint."""
 
     _: KW_ONLY
     base: CheckpointId | None = None

@@ -377,7 +377,7 @@ def check_partition(partition: str) -> str:
         DocumentError: it is none.
     """
     if _PARTITION.match(partition) is None:
-        raise DocumentError("this is no partition of a table; it is not used", partition=partition[:80])
+        raise DocumentError("this is not a partition of a table; it is not used", partition=partition[:80])
     return partition
 
 

@@ -43,7 +43,7 @@ class MirrorEntry:
     counted: Count = 0
     """`Counters.completed` when that checkpoint was the newest."""
     revision: Count = 0
-    """Revision of the job's head that the mirror's is a copy of."""
+    """Revision of the job's head of which the mirror's is a copy."""
     unswept: bool = field(default=False, metadata=SPARSE)
     """Whether the mirror may hold files that its head does not name: a pass has begun and not ended, or has spared
     what another one, or a savepoint, was copying."""
@@ -72,6 +72,6 @@ class Moved:
     """The place where a job goes on, in the head that it has left."""
 
     id: Token
-    """Of the mirror."""
+    """The mirror's id."""
     uri: Target
     at_ms: Count

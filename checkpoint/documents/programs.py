@@ -42,7 +42,7 @@ def check_format(name: str) -> None:
     """
     if name not in FORMATS:
         known = ", ".join(sorted(filter(None, FORMATS)))
-        raise ValueError(f"{name[:80]!r} is no format: use parquet, {known}")
+        raise ValueError(f"{name[:80]!r} is not a format: use parquet, {known}")
 
 
 def check_options(options: dict[str, str]) -> None:
@@ -56,7 +56,7 @@ def check_options(options: dict[str, str]) -> None:
     """
     known = frozenset[str]().union(*FORMATS.values())
     if unknown := sorted(set(options) - known):
-        raise ValueError(f"{unknown[0][:80]!r} is no option by which an output is read")
+        raise ValueError(f"{unknown[0][:80]!r} is not an option by which an output is read")
 
 
 PROGRAM_KINDS = frozenset({"exchange", "table", "state", "files"})

@@ -60,7 +60,7 @@ def plain_schema(text: str) -> dict[str, Any]:
     except DocumentError as error:
         raise _no_schema(f"{error}") from error
     if not isinstance(found, dict) or found.get("type") != "struct" or found.keys() != _FIELDS_OF["struct"]:
-        raise _no_schema("it is no struct")
+        raise _no_schema("it is not a struct")
     return _struct(found, "")
 
 
@@ -132,7 +132,7 @@ def _metadata(value: Any, where: str) -> Any:
 
 
 def _no_schema(why: str) -> ValueError:
-    return ValueError(f"the schema is no schema of Spark: {why}")
+    return ValueError(f"the schema is not a schema of Spark: {why}")
 
 
 def stored_schema(text: str) -> str:

@@ -98,7 +98,7 @@ class TableDescription:
     format: Format | None = field(default=None, metadata=SPARSE)
     """None: an older Cairn has not noted it."""
     new_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
-    """Of a table that the commit creates: the types that its columns, or parts of these, may have."""
+    """Types that columns, or parts of these, may have in a table that the commit creates."""
     new_partition_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Types of its partition columns, in the same form."""
     rolls_back: bool = field(default=False, metadata=SPARSE)
@@ -168,7 +168,7 @@ class StagedRows:
     """The driver's folder, below `TableDescription.staging`, or its branch; the name holds the execution's token."""
     staging: str
     sha256: str
-    """Of the manifest's text."""
+    """SHA-256 of the manifest's text."""
     rows: int
     """Rows and deletes."""
     mode: Mode = Mode.APPEND
@@ -227,7 +227,7 @@ def packed(text: str) -> str:
 
 
 def unpacked(text: str) -> str:
-    """Give what `packed` has packed; the empty text if it was altered since."""
+    """Give the text that `packed` has packed; empty if it was altered since."""
     try:
         return zlib.decompress(base64.b85decode(text)).decode()
     except (ValueError, zlib.error):

@@ -166,7 +166,7 @@ def to_json(value: Any, without: Container[str] = ()) -> Any:
         for name in value:
             if not isinstance(name, str):
                 raise InvalidStateError(
-                    f"the key {shorten(name)} of a document is no text, and would come back as another"
+                    f"the key {shorten(name)} of a document is not a text, and would come back as another"
                 )
         return {name: to_json(content) for name, content in value.items()}
     if isinstance(value, (tuple, list)):

@@ -93,7 +93,7 @@ def _completed(files: JobFiles, notice: Notice) -> tuple[Committable, ...]:
 
 
 def staged_in(files: JobFiles, metadata: DocumentRef) -> tuple[Committable, ...]:
-    """Give what the stages of a completed checkpoint have staged.
+    """Give the staged changes of a completed checkpoint's stages.
 
     Raises:
         GoneError, DocumentError: the metadata cannot be read.

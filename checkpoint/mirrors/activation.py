@@ -132,7 +132,7 @@ class Activating(UseCase):
     def _described(self, head: Head, *, whole: bool = True) -> Activation:
         if head.mirror_of is None:
             raise RefusedError(
-                "this job is no mirror, so there is nothing to activate",
+                "this job is not a mirror, so there is nothing to activate",
                 code="mirror_refused",
                 job=self._files.job,
                 storage=self._files.store.uri,

@@ -69,7 +69,7 @@ class _Pass:
 
     token: str
     id: str
-    """Of the mirror."""
+    """The mirror's."""
     head: Head
     """The version of the job's head that is copied."""
     dead: Callable[[str], bool]
@@ -156,8 +156,8 @@ class Mirroring(UseCase):
         fits = of is not None and entry is not None and entry.id == of.id
         if of is None or not fits or not same_place(of.uri, self._files.store.uri):
             raise _refused(
-                f"{target.uri}/{self._files.job} is no mirror of this job in this storage. Name another folder, or, if "
-                "nothing in it is needed, delete it",
+                f"{target.uri}/{self._files.job} is not a mirror of this job in this storage. Name another folder, or, "
+                "if nothing in it is needed, delete it",
                 self._files.job,
                 target,
             )
@@ -307,7 +307,7 @@ class Mirroring(UseCase):
         return keys
 
     def _contents(self, begun: _Pass, there: JobFiles, named: Collection[str], *, first: bool) -> Iterator[StateHandle]:
-        """Yield what the mirror lacks of a checkpoint, each file once; its metadata is left out."""
+        """Yield the files of a checkpoint that the mirror lacks, each once; its metadata is left out."""
         seen = {begun.latest.metadata.key, *named}
         for handle in self._all_of(begun, there, named, first=first):
             if handle.path not in seen:

@@ -231,7 +231,7 @@ def owed(head: Head) -> tuple[DocumentRef, ...]:
 
 
 def _notices(head: Head) -> tuple[Notice, ...]:
-    """Give what completed checkpoints have still to tell, but not to the mirror's own listener."""
+    """Give the notices of completed checkpoints that still wait, but for the mirror's own listener."""
     told = (
         replace(each, listeners=tuple(name for name in each.listeners if name != MIRROR_LISTENER))
         for each in head.undelivered_completions()

@@ -1,4 +1,4 @@
-"""Rules of the shared Spark server: start, lease and end, as pure functions of its record (semantics V1).
+"""Rules of a server that Cairn runs: start, lease and end, as pure functions of its record (semantics V1).
 
 Each change recognises its own earlier effect by the server's nonce, so that it may be repeated after a lost answer.
 """

@@ -7,7 +7,7 @@ waits for it to complete, in whichever attempt; the swap that completes the epoc
 All calls with the same request id continue the same savepoint, even at the same time, because they write the same bytes
 under the same names. A crash before `_metadata` leaves no savepoint; a crash after it leaves one, and the next call
 records it in the head. A savepoint that failed or expired leaves nothing: the process that fails it empties its folder
-or, if that process dies, the next call with its id.
+or, if that process dies, the next call with its id does.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class Savepoints(UseCase):
             return f"{run_of_head(self._heads.load(), entry.epoch)} to complete"
         names = ", ".join(self.held_by_listeners(entry))
         return (
-            f"these listeners to be notified that a checkpoint has completed: {names}. wait_for_checkpoint of that "
-            "run does so: clear it if it has failed. To drop one that no longer exists, type "
+            f"these listeners to be notified that a checkpoint has completed: {names}. Their run's "
+            "wait_for_checkpoint notifies them: clear it if it has failed. To drop one that no longer exists, type "
             f"`cairn forget-listener {self._files.job} NAME --yes {self._files.storage_option}`"
             if names
             else "the command or task that takes it to go on"

@@ -79,20 +79,22 @@ def _check_expansions(pattern: str) -> None:
     if _HOME.match(bare):
         raise _refused(
             pattern,
-            "~ is no home folder here, and names begin below the source's uri; give the folder as its uri, or write "
+            "~ is not a home folder here, and names begin below the source's uri; give the folder as its uri, or write "
             "[~] to mean the character itself",
         )
     if found := _VARIABLE.search(bare):
         raise _refused(
             pattern,
-            f"{found[0]} is no variable here; put its value in where the DAG file is parsed, by os.environ, or write "
-            "[$] to mean the character itself",
+            f"{found[0]} is not a variable here; put its value in where the DAG file is parsed, by os.environ, or "
+            "write [$] to mean the character itself",
         )
     if found := _RANGE.search(bare):
         first, last = found[1], found[2]
         numbers = first.isdecimal() and last.isdecimal() and 0 <= int(last) - int(first) < _NUMBERS
         each = ",".join(str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)) if numbers else "a,b,c"
-        raise _refused(pattern, f"{found[0]} is no range here; write {{{each}}}, or [.] to mean the character itself")
+        raise _refused(
+            pattern, f"{found[0]} is not a range here; write {{{each}}}, or [.] to mean the character itself"
+        )
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -151,7 +153,7 @@ def _class(pattern: str, text: str) -> str:
     negated = text[1] in "!^"
     characters = text[2 if negated else 1 : -1]
     if not characters or "/" in characters:
-        raise _refused(pattern, f"{text} is no class; one such as [ab] or [!ab] names characters other than /")
+        raise _refused(pattern, f"{text} is not a class; one such as [ab] or [!ab] names characters other than /")
     translated, at = "", 0
     while at < len(characters):
         first, last = characters[at], characters[at + 2 : at + 3]

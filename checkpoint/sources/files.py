@@ -311,7 +311,7 @@ def _checked(files: Iterable[Json], where: str, needed: Sequence[str]) -> Iterat
     for file in files:
         known = isinstance(file, dict) and all(file.get(each) is not None for each in needed)
         if not known or any(type(file.get(each)) not in (kind, NoneType) for each, kind in _TYPES.items()):
-            raise DocumentError("a list of files holds what is no file", key=where, found=shorten(file))
+            raise DocumentError("a list of files holds an entry that is not a file", key=where, found=shorten(file))
         yield file
 
 
@@ -320,7 +320,7 @@ def _list_of(part: Json) -> SideList | None:
         return None
     if isinstance(part, dict) and "uri" in part and isinstance(part.get("list"), dict):
         return from_reference(part["list"])
-    raise DocumentError("this is no part of a FileSource: give the source a new name", found=str(part)[:80])
+    raise DocumentError("this is not a part of a FileSource: give the source a new name", found=str(part)[:80])
 
 
 def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> Refusal | None:
@@ -387,7 +387,7 @@ class SeenFiles:
         known = position if isinstance(position, dict) else {}
         seen, pieces = known.get("seen"), known.get("pieces", [])
         if not isinstance(seen, dict) or not isinstance(pieces, list) or not all(map(_is_mark, seen.values())):
-            raise DocumentError("this is no position of a FileSource: give it a new name", found=str(position)[:80])
+            raise DocumentError("this is not a position of a FileSource: give it a new name", found=str(position)[:80])
         return cls(str(known.get("uri")), dict(seen), tuple(map(from_reference, pieces)))
 
     def to_position(self) -> Json:

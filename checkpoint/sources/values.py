@@ -138,7 +138,7 @@ def _windows(position: Json) -> list[Window]:
     if position is None:
         return []
     if not isinstance(position, list):
-        raise DocumentError("this is no position of a DataInterval: give it a new name", found=str(position)[:80])
+        raise DocumentError("this is not a position of a DataInterval: give it a new name", found=str(position)[:80])
     return sorted(_window(each) for each in position)
 
 
@@ -150,7 +150,7 @@ def _window(part: Json) -> Window:
             return window
     except (KeyError, TypeError, ValueError):
         pass
-    raise DocumentError("this is no window of a DataInterval: give the source a new name", found=str(part)[:80])
+    raise DocumentError("this is not a window of a DataInterval: give the source a new name", found=str(part)[:80])
 
 
 def _text(moment: datetime) -> str:
@@ -229,7 +229,7 @@ def _ids(position: Json) -> list[str]:
     if position is None:
         return []
     if not isinstance(position, list) or not all(isinstance(each, str) for each in position):
-        raise DocumentError("this is no position of AssetEvents: give the source a new name", found=str(position)[:80])
+        raise DocumentError("this is not a position of AssetEvents: give it a new name", found=str(position)[:80])
     return [str(each) for each in position]
 
 
@@ -283,7 +283,7 @@ class Offsets:
             DocumentError: `part` was not written by Offsets.
         """
         if not isinstance(part, dict) or "to" not in part:
-            raise DocumentError("this is no part of Offsets: give the source a new name", found=str(part)[:80])
+            raise DocumentError("this is not a part of Offsets: give the source a new name", found=str(part)[:80])
         if part.get("from") != position:
             # Where a run has read on from `from`, the next one goes on at the position: all of the part is read by now,
             # or then. A source that begins anew has no position.

@@ -1,4 +1,4 @@
-"""Overview of a job: pending checkpoints, their waits, the latest outcomes, alarms, and shared servers (O1, O2, V1)."""
+"""Overview of a job: pending checkpoints, their waits, the latest outcomes, alarms, and its servers (O1, O2, V1)."""
 
 from __future__ import annotations
 

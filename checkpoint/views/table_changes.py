@@ -66,7 +66,7 @@ class TableChange:
 
 
 def changes_of(lines: Iterable[HookLine | StageLine], head: Head, checkpoint: int, storage: str) -> list[TableChange]:
-    """Give what a completed checkpoint does to tables outside of the storage.
+    """Give the changes of a completed checkpoint to tables outside of the storage.
 
     Args:
         lines: of its metadata.
@@ -111,7 +111,7 @@ def _owed(head: Head, checkpoint: int, storage: str) -> dict[str, str]:
 
 
 def changes(files: JobFiles, head: Head, to: int) -> list[dict[str, Any]]:
-    """Give what each later checkpoint has done to tables outside of the storage.
+    """Give the changes of each later checkpoint to tables outside of the storage.
 
     A commit that is owed, or was made and not noted, has the command that gives it up: after the rewind the next task
     makes it, and unless the trigger rolls the table back after that, the checkpoint's rows would be there beside those

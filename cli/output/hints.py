@@ -212,7 +212,7 @@ class ErrorText:
     """One code of an error."""
 
     name: str
-    """Of its class."""
+    """Name of its class."""
     code: str
     kind: str
     retry_cures: bool
@@ -260,7 +260,7 @@ def findings() -> Iterator[FindingText]:
 
 
 def lines(about: str, columns: int) -> Iterator[str]:
-    """Yield what `cairn help` prints about a topic, or below the options of a command.
+    """Yield the lines of `cairn help` about a topic, or below the options of a command.
 
     Args:
         about: one of `TOPICS`, or a command.

@@ -76,7 +76,7 @@ def _report(context: Context) -> str:
     ti = context["ti"]
     stage = stage_task(context["task"], ti.map_index)
     if stage is None:
-        return f"{ti.task_id} is no stage of a checkpointed job; nothing to restore"
+        return f"{ti.task_id} is not a stage of a checkpointed job; nothing to restore"
     settings = settings_of(context, stage.operator)
     coordinator = settings.coordinator()
     try:

@@ -80,7 +80,7 @@ def instances_of(task: Any) -> tuple[StageTask, ...]:
     arguments = list(_arguments(task))
     if not arguments:
         raise InvalidConfigError(
-            f"{task.task_id} is mapped over nothing, so it is no stage: take it out", task=task.task_id
+            f"{task.task_id} is mapped over nothing, so it is not a stage: take it out", task=task.task_id
         )
     if not _is_function(task) and any("uid" in each for each in arguments):
         raise InvalidConfigError(

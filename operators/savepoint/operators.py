@@ -362,7 +362,7 @@ class DisposeSavepointOperator(BaseOperator):
             else:
                 disposed, kept = self._one(store, self.savepoint, context), {}
         for uri, why in kept.items():
-            log.warning("Kept %s: %s", uri, why)
+            log.warning("The savepoint %s was kept: %s", uri, why)
         left = [f"{each.uri}: {failure.key}: {failure.reason}" for each in disposed for failure in each.failures]
         if left:
             raise CheckpointFailedError(

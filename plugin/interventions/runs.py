@@ -156,7 +156,7 @@ def last_epoch(request: str) -> str:
 
 
 def effects(head: Head, dag_id: str) -> Iterator[str]:
-    """Yield what happens before the savepoint, for the page that asks for confirmation."""
+    """Yield the effects before the savepoint, for the page that asks for confirmation."""
     yield f"Airflow makes one more run of {dag_id} now, the last one. Its stages emit what they hold back."
     yield from under_way(head, "The last run")
     yield "The savepoint waits until the last run has completed, and holds everything up to it."

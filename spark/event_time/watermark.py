@@ -50,7 +50,7 @@ class Mark:
         """Check the fields, which may come from a store."""
         at_fits = self.at is None or (type(self.at) is int and -(2**63) <= self.at < 2**63)
         if not at_fits or type(self.idle) is not bool or type(self.quiet) is not int:
-            raise DocumentError("this is no watermark", at=self.at, idle=self.idle, quiet=self.quiet)
+            raise DocumentError("this is not a watermark", at=self.at, idle=self.idle, quiet=self.quiet)
 
     @classmethod
     def parse(cls, plain: Json, where: str) -> Mark:

@@ -190,7 +190,7 @@ def check_version(version: str) -> None:
         )
 
 
-# Checks that the program at the address of the job's shared Spark server is that server (semantics F4, V4). A
+# Checks that the program at the address of the server that Cairn runs is that server (semantics F4, V4). A
 # connection proves nothing: another program may have taken the port of a server that has ended. So before anything is
 # sent, the server's Python process shows a certificate that only a process with the server's token can make. That
 # process lives on if Spark's JVM hangs, so Spark has to answer, too. A decline checks the server as well, and records

@@ -68,7 +68,7 @@ def _problem(slices: Sequence[Slice]) -> str:
         return "they read from sources that are no windows of time"
     for each in slices:
         if each.start is None or each.end is None:
-            return "one of them is no window of time"
+            return "one of them is not a window of time"
     for before, after in pairwise(slices):
         if not _same(before.end, after.start):
             return f"one ends at {before.end} and the next starts at {after.start}"

@@ -341,7 +341,7 @@ class Writer:
         try:
             self.delete([*(found.key for found in self._files.listing(folder)), folder])
         except CairnError as problem:
-            log.warning("Not deleted: %s: %s", folder, problem)
+            log.warning("Could not delete %s: %s", folder, problem)
 
     def delete_all(self) -> None:
         """Delete everything that this driver has written, pending uploads too (semantics A5, W7)."""
@@ -413,7 +413,7 @@ class Writer:
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files of this driver; log those that cannot be deleted and leave them to the cleaner."""
         for failure in self._files.delete(keys):
-            log.warning("Not deleted: %s (%s). The next cleaning tries again.", failure.key, failure.reason)
+            log.warning("Could not delete %s (%s). The next cleaning tries again.", failure.key, failure.reason)
 
     def _handle(self, output_id: str, key: str, sha256: str | None = None) -> StateHandle:
         """Describe one file: its tag, and the checksum that survives a copy (`sha256`, if it is known)."""

@@ -232,7 +232,7 @@ class _Written(Argument):
         for option, value in (self.options or {}).items():
             if option not in known:
                 which = f"use one of {', '.join(sorted(known))}" if known else "it takes none"
-                _refuse(self, f"{option!r} is no option by which {self.format} is read: {which}")
+                _refuse(self, f"{option!r} is not an option by which {self.format} is read: {which}")
             if not isinstance(value, str):
                 _refuse(self, f"the option {option!r} must be a text: {option!r}: 'true'")
 
@@ -355,7 +355,7 @@ def unmarked(value: Any, texts: Mapping[str, str]) -> Any:
 
 
 def program_of(arguments: object, task: str) -> Program | None:
-    """Return what a program writes, as its arguments say; None if they hold no place or value: the driver acknowledges.
+    """Return the outputs that a program's arguments name; None if they hold no place or value: the driver acknowledges.
 
     Args:
         arguments: the application's arguments.

@@ -229,7 +229,7 @@ class _Inputs:
         return f"{prefix.rstrip('/')}/{{{below}}}"
 
     def _nothing(self, parts: Sequence[Stored], argument: Read | State) -> str:
-        """Return what the program gets in place of an output that is not there, or has no files."""
+        """Return the argument in place of an output that is not there, or has no files."""
         schema = next((part.output.schema for part in parts if part.output.schema is not None), None)
         if schema is None and argument.schema is not None:
             schema = schema_of_text(argument.schema)
@@ -263,7 +263,7 @@ def _check_whole(part: Stored) -> None:
             output=output.id,
         )
     if output.items is not None or output.kind in ("list", "value"):
-        raise InvalidStateError(f"{output.id} is no folder that a program could read", output=output.id)
+        raise InvalidStateError(f"{output.id} is not a folder that a program could read", output=output.id)
 
 
 _UNCOMMITTED = ("_temporary", "__magic", ".spark-staging")

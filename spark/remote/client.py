@@ -197,8 +197,8 @@ def _keep_open(spark: SparkSession, over: Event) -> None:
 def _open(server: ConnectServer, channel: DefaultChannelBuilder, patience: int) -> RemoteSession:
     """Make the session that every builder returns from now on, by a channel: a URL names no trusted authority.
 
-    A call to a lost server fails after a minute at most; PySpark's own limit is ten. Cairn's server on this machine
-    never comes back, so a call fails as soon as the server is gone.
+    A call to a lost server fails after a minute at most; PySpark's own limit is ten. A server that Cairn runs on this
+    machine never comes back, so a call fails as soon as the server is gone.
     """
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as RemoteSession
@@ -266,7 +266,7 @@ def _function(name: str) -> Callable[[Epoch], object]:
             "'package.module.function', or a Python file by its path"
         ) from error
     if not callable(found):
-        raise InvalidConfigError(f"the application {name} is no function but a {type(found).__name__}")
+        raise InvalidConfigError(f"the application {name} is not a function but a {type(found).__name__}")
     return found
 
 

@@ -294,7 +294,7 @@ def _lives(folder: Path) -> bool:
 
 
 def _content(file: str) -> tuple[int, int, int]:
-    """Return what differs once a file is written or replaced, but not when an installer links it elsewhere."""
+    """Return a mark of a file's content, which does not change when an installer links the file elsewhere."""
     try:
         found = os.stat(file)
     except OSError:

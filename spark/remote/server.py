@@ -92,8 +92,8 @@ def server_of(
     address = _address(bare)
     if address is None and not _HOST.match(bare):
         raise InvalidConfigError(
-            "this is no host of a Spark Connect server. Write the host alone, its port in the connection's port, and "
-            "the token in its password",
+            "this is not a host of a Spark Connect server. Write the host alone, its port in the connection's port, "
+            "and the token in its password",
             **where,
         )
     if port is not None and not 0 < port < 65536:
@@ -101,7 +101,9 @@ def server_of(
     if user is not None and not _USER.match(user):
         raise InvalidConfigError("the connection's login is no user's name: use letters, digits and _ . @ -", **where)
     if token is not None and not (token.isascii() and token.isprintable()):
-        raise InvalidConfigError("the connection's password is no token: it has characters that none can have", **where)
+        raise InvalidConfigError(
+            "the connection's password is not a token: it has characters that no token has", **where
+        )
     local = bare == "localhost" or (address is not None and address.is_loopback)
     if token and not use_ssl and not local:
         raise InvalidConfigError(

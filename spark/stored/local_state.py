@@ -284,7 +284,7 @@ class LocalState:
             (self.folder / name).rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
         except OSError as error:
-            log.warning("Not deleted: %s: %s", self.folder / name, error)
+            log.warning("Could not delete %s: %s", self.folder / name, error)
         finally:
             if folder is not None:
                 os.close(folder)

@@ -4,9 +4,9 @@ Retries are bounded, with exponential pauses and full jitter. Those of the packa
 they replay conditional writes and turn a successful create into a 412 (semantics W2). Reads, listings and deletes may
 be sent any number of times; `conditional_write.py` sends conditional writes.
 
-Only errors that `errors.py` calls curable are waited for: refused credentials (a key rotation, a policy change, a clock
-adjustment), or no answer. A role that may wait opens its store with a `Waiting`. Commands, pages and callbacks do not:
-a person waits for those, or the next try asks again. Triggers wait themselves, without a thread.
+Only errors that a retry may cure (`errors.py`) are waited for: refused credentials (a key rotation, a policy change, a
+clock adjustment), or no answer. A role that may wait opens its store with a `Waiting`. Commands, pages and callbacks do
+not: a person waits for those, or the next try asks again. Triggers wait themselves, without a thread.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def history_server(conn_id: str) -> str:
         return ""
     if not isinstance(found, str) or not _is_plain_url(found):
         log.warning(
-            "No link to Spark: the extra `%s` of the connection %s is no plain http or https URL; write "
+            "No link to Spark: the extra `%s` of the connection %s is not a plain http or https URL; write "
             "https://spark-history.example.com",
             EXTRA,
             conn_id,

@@ -254,15 +254,15 @@ def test_a_url_as_the_environment_has_it() -> None:
     ("facts", "says"),
     [
         ({"host": None}, "has no host"),
-        ({"host": "ftp://air.example"}, "no plain http or https URL"),
-        ({"host": "https://me:canary-12345@air.example"}, "no plain http or https URL"),
-        ({"host": "https://air.example?x=1"}, "no plain http or https URL"),
-        ({"host": "https://air.example:notaport"}, "no plain http or https URL"),
+        ({"host": "ftp://air.example"}, "not a plain http or https URL"),
+        ({"host": "https://me:canary-12345@air.example"}, "not a plain http or https URL"),
+        ({"host": "https://air.example?x=1"}, "not a plain http or https URL"),
+        ({"host": "https://air.example:notaport"}, "not a plain http or https URL"),
         ({"password": None}, "names no user"),
         ({"login": None, "password": None}, "names no user"),
         ({"extra": '{"verify": false}'}, "any server"),
         ({"extra": '{"verify": ""}'}, "any server"),
-        ({"login": None, "password": "canary-12345\r\nHost: x"}, "no token"),
+        ({"login": None, "password": "canary-12345\r\nHost: x"}, "not a token"),
     ],
 )
 def test_connections_that_are_refused(facts: dict[str, Any], says: str) -> None:

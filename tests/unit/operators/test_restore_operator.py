@@ -25,7 +25,7 @@ def test_the_latest_completed_one(job: Job, said: Said) -> None:  # semantics R1
     job.complete("r1")
     job.complete("r2")
     assert restore(job) == {"job": "flights", "storage": job.storage, "checkpoint": 2, "damages": []}
-    assert "Job flights: the next epoch starts from checkpoint 2" in said.text
+    assert "The next epoch of job flights starts from checkpoint 2" in said.text
 
 
 def test_what_is_pending_is_aborted(job: Job) -> None:  # semantics R5
@@ -58,6 +58,6 @@ def test_all_damaged_is_never_an_empty_start(job: Job) -> None:  # semantics R1
 
 def test_nothing_to_go_back_to(job: Job, said: Said) -> None:  # semantics R2
     assert restore(job)["checkpoint"] is None
-    assert "Job flights: no completed checkpoint, the next epoch starts empty" in said.text
+    assert "Job flights has no completed checkpoint: the next epoch starts empty" in said.text
     with pytest.raises(NoCheckpointError):
         restore(job, required=True)

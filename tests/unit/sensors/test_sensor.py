@@ -65,7 +65,7 @@ def test_it_says_what_completed(job: Job, said: Said) -> None:
     job.acknowledge(job.begin(RUN))
     sensor(job).execute(at())
     assert "Checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 ack · 0 bytes · " in said.text
-    assert "Cleaned: " in said.text
+    assert "Cleaning has deleted " in said.text
 
 
 def test_it_says_who_was_left_out(job: Job, said: Said) -> None:  # semantics B3, F6
@@ -75,7 +75,9 @@ def test_it_says_who_was_left_out(job: Job, said: Said) -> None:  # semantics B3
     job.coordinator.fail(RUN, "routes", "last", "killed", final=True)
     result = sensor(job).execute(at())
     assert (result["acks"], result["left_out"]) == (1, ["routes"])
-    assert "Completed without routes; their input is kept, and the next epoch reads it first" in said.text
+    assert (
+        "The checkpoint completed without routes; their input is kept, and the next epoch reads it first" in said.text
+    )
 
 
 def test_it_waits_in_the_triggerer(job: Job) -> None:

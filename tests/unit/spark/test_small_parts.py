@@ -255,8 +255,8 @@ def test_without_replay_the_slice_is_the_authors_own() -> None:
     [
         (Slice(DAY[3], DAY[4]), Slice(DAY[0], DAY[1]), "ends at 2026-01-02T00:00:00+00:00 and the next starts at"),
         (Slice(DAY[0], DAY[2]), Slice(DAY[0], DAY[1]), "the next starts at 2026-01-01"),
-        (Slice(), Slice(DAY[0], DAY[1]), "one of them is no window of time"),
-        (Slice(DAY[1], DAY[2]), Slice(None, DAY[1]), "one of them is no window of time"),
+        (Slice(), Slice(DAY[0], DAY[1]), "one of them is not a window of time"),
+        (Slice(DAY[1], DAY[2]), Slice(None, DAY[1]), "one of them is not a window of time"),
         (Slice(DAY[1], DAY[2], {"files": []}), Slice(DAY[0], DAY[1]), "details of the DAG author's"),
         (Slice("week 2", "week 3"), Slice("week 0", "week 1"), "ends at week 1 and the next starts at week 2"),
     ],

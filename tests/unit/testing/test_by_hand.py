@@ -13,7 +13,7 @@ from scripts.setup.base import ROOT
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["--key", "totals=a", "--state", "others=x.parquet"], "--key names what is no state"),
+        (["--key", "totals=a", "--state", "others=x.parquet"], "--key names an unknown state"),
         (["--value", "days"], "--value takes a name, = and a value [given=`days`]"),
         (["--value", "since=2026-01-01"], "a value is JSON"),
     ],

@@ -117,7 +117,7 @@ def test_the_stages_of_a_dag(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfigError, match=r"kill names what is no stage.*kill=`cleen` stages=`clean, totals`"):
+    with pytest.raises(InvalidConfigError, match=r"kill names an unknown stage.*kill=`cleen` stages=`clean, totals`"):
         assert_exactly_once(dag_of(tmp_path), kill=["cleen"], spark=NO_SPARK)
     with pytest.raises(InvalidConfigError, match=r"with one CheckpointedTaskGroup.*found=`0`"):
         assert_exactly_once(DAG("none", schedule=None), spark=NO_SPARK)

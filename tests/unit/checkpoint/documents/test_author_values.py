@@ -155,5 +155,5 @@ def test_what_the_run_replaces_is_left_as_it_is() -> None:
 
 
 def test_no_document_gets_a_key_that_is_no_text() -> None:  # semantics W11
-    with pytest.raises(InvalidStateError, match="the key 0 of a document is no text"):
+    with pytest.raises(InvalidStateError, match="the key 0 of a document is not a text"):
         to_json({"positions": [{0: 10}]})

@@ -390,12 +390,12 @@ def test_a_machine_without_time_zones_knows_utc(monkeypatch: pytest.MonkeyPatch)
     ("slice_", "zone", "why"),
     [
         (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "Europe/Berlin", "not consist of whole days"),
-        (Slice("2026-01-01T00:00:00+00:00", "2026-01-01T06:00:00+00:00"), "UTC", "its end is no beginning of a day"),
+        (Slice("2026-01-01T00:00:00+00:00", "2026-01-01T06:00:00+00:00"), "UTC", "its end is not a beginning of a day"),
         (Slice("2024-11-03T05:00:00+00:00", "2024-11-04T05:00:00+00:00"), "America/Havana", "its start is no"),
         (Slice(None, "2026-01-02T00:00:00+00:00"), "UTC", "the slice has no start"),
-        (Slice("2026-01-01T00:00:00+00:00", "../soon"), "UTC", "the end of the slice is no moment.*end=`'../soon'`"),
-        (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "Europe/Berln", "this is no time zone"),
-        (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "../etc/passwd", "this is no time zone"),
+        (Slice("2026-01-01T00:00:00+00:00", "../soon"), "UTC", "the end of the slice is not a moment.*end=`'../soon'`"),
+        (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "Europe/Berln", "this is not a time zone"),
+        (Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00"), "../etc/passwd", "this is not a time zone"),
     ],
 )
 def test_a_slice_that_has_no_dates_there(slice_: Slice, zone: str, why: str) -> None:  # semantics T8

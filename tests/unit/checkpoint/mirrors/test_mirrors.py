@@ -235,7 +235,7 @@ def test_a_mirror_changes_by_passes_alone(world: World, west: MemoryStore) -> No
             act()
     assert not world.ears[0].heard
     assert {found.key for found in west.list("")} == before
-    with pytest.raises(RefusedError, match="is no mirror"):
+    with pytest.raises(RefusedError, match="is not a mirror"):
         world.coordinator().activate()
 
 
@@ -346,10 +346,10 @@ def test_what_is_no_mirror_of_this_job_is_refused(world: World, west: MemoryStor
         world.coordinator().mirror(MemoryStore(world.store.uri.removeprefix("s3://")))
     other = World(west)
     other.run_epoch("e1")
-    with pytest.raises(RefusedError, match="is no mirror of this job"):
+    with pytest.raises(RefusedError, match="is not a mirror of this job"):
         world.coordinator().mirror(west)
     assert world.coordinator().head().mirrors == ()
-    with pytest.raises(RefusedError, match="is no mirror"):
+    with pytest.raises(RefusedError, match="is not a mirror"):
         other.coordinator().activation_plan()
     backup = World(world.memory.fork())
     elsewhere = MemoryStore("elsewhere")
@@ -357,7 +357,7 @@ def test_what_is_no_mirror_of_this_job_is_refused(world: World, west: MemoryStor
     world.run_epoch("e2")
     world.coordinator().mirror(elsewhere)
     world.memory.put(f"{world.job}/head.json", backup.memory.get(f"{world.job}/head.json").data)
-    with pytest.raises(RefusedError, match="is no mirror of this job"):
+    with pytest.raises(RefusedError, match="is not a mirror of this job"):
         world.coordinator().mirror(elsewhere)
 
 

@@ -44,14 +44,17 @@ NO_FILES: list[Any] = [
 
 @pytest.mark.parametrize("value", NO_FILES)
 def test_what_is_no_file_is_refused_with_the_list_that_holds_it(value: Any) -> None:  # semantics W5
-    source, where = FileSource(URI), r"a list of files holds what is no file \[key=`epoch-lists/e1/files.jsonl`"
+    source, where = (
+        FileSource(URI),
+        r"a list of files holds an entry that is not a file \[key=`epoch-lists/e1/files.jsonl`",
+    )
     part, empty = {"uri": URI, "list": LISTED.to_reference()}, {"uri": URI, "seen": {"b": "1 e"}}
     facts = RunFacts("run", open_store=lambda *_: MemoryStore("in"), shelf=Shelf([value]))
     with pytest.raises(DocumentError, match=where):
         source.advance(empty, part, Shelf([value]))
     with pytest.raises(DocumentError, match=where):
         source.read(facts, listed())
-    with pytest.raises(DocumentError, match="what is no file"):
+    with pytest.raises(DocumentError, match="an entry that is not a file"):
         source.advance(empty, {"uri": URI, "files": [value]}, Shelf())
 
 
@@ -68,18 +71,18 @@ def test_a_driver_is_given_files_alone(value: Any) -> None:  # semantics W5
 @pytest.mark.parametrize(
     ("source", "position", "part", "text"),
     [
-        (FileSource(URI), listed(pieces=True), {"uri": URI, "files": []}, "no position of a FileSource"),
-        (FileSource(URI), listed(seen={"a": 1}), {"uri": URI, "files": []}, "no position of a FileSource"),
-        (FileSource(URI), listed(seen={"a": "x e"}), {"uri": URI, "files": []}, "no position of a FileSource"),
-        (FileSource(URI), None, {"uri": URI, "files": "abc"}, "no part of a FileSource"),
-        (AssetEvents(), None, [7], "no position of AssetEvents"),
-        (AssetEvents(), None, [{"id": 7}], "no position of AssetEvents"),
-        (AssetEvents(), [], {"id": "a"}, "no position of AssetEvents"),
-        (DataInterval(), [{"start": None, "end": "soon"}], {"start": None, "end": "2026-01-01T00:00Z"}, "no window"),
-        (DataInterval(), None, {"start": None, "end": "2026-01-01"}, "no window"),
-        (DataInterval(), None, {"start": 7, "end": "2026-01-01T00:00Z"}, "no window"),
-        (DataInterval(), None, {"end": "2026-01-01T00:00Z"}, "no window"),
-        (DataInterval(), None, 7, "no window"),
+        (FileSource(URI), listed(pieces=True), {"uri": URI, "files": []}, "not a position of a FileSource"),
+        (FileSource(URI), listed(seen={"a": 1}), {"uri": URI, "files": []}, "not a position of a FileSource"),
+        (FileSource(URI), listed(seen={"a": "x e"}), {"uri": URI, "files": []}, "not a position of a FileSource"),
+        (FileSource(URI), None, {"uri": URI, "files": "abc"}, "not a part of a FileSource"),
+        (AssetEvents(), None, [7], "not a position of AssetEvents"),
+        (AssetEvents(), None, [{"id": 7}], "not a position of AssetEvents"),
+        (AssetEvents(), [], {"id": "a"}, "not a position of AssetEvents"),
+        (DataInterval(), [{"start": None, "end": "soon"}], {"start": None, "end": "2026-01-01T00:00Z"}, "not a window"),
+        (DataInterval(), None, {"start": None, "end": "2026-01-01"}, "not a window"),
+        (DataInterval(), None, {"start": 7, "end": "2026-01-01T00:00Z"}, "not a window"),
+        (DataInterval(), None, {"end": "2026-01-01T00:00Z"}, "not a window"),
+        (DataInterval(), None, 7, "not a window"),
     ],
 )
 def test_another_s_value_is_no_fault_of_the_source(source: Any, position: Any, part: Any, text: str) -> None:

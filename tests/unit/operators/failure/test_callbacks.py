@@ -172,7 +172,7 @@ def test_a_try_that_another_one_follows_fails_over(job: Job) -> None:  # semanti
 def test_other_tasks(job: Job, said: Said) -> None:
     job.trigger(RUN)
     call(EmptyOperator(task_id="notify"), Ti(run_id=RUN, task_id="notify"))
-    assert "notify is no stage of a checkpointed job; nothing to restore" in said.text
+    assert "notify is not a stage of a checkpointed job; nothing to restore" in said.text
     assert [entry.id for entry in job.coordinator.head().pending] == [1]
 
 

@@ -115,7 +115,7 @@ def test_all_instances_are_read_by_their_task_s_uid() -> None:  # semantics B2
             "    @task\n    def all_of():\n        return [{}]\n    partial().expand_kwargs(all_of())",
             "epoch.b is mapped over what another task returns",
         ),
-        ("    partial().expand(application_args=[])", "epoch.b is mapped over nothing, so it is no stage"),
+        ("    partial().expand(application_args=[])", "epoch.b is mapped over nothing, so it is not a stage"),
         ("    partial().expand(uid=['eu', 'us'])", "epoch.b is mapped over uid, but its instances are stages <uid>-0"),
         ("    partial().expand(parallelism=[2, 0])", "parallelism must be"),
         (

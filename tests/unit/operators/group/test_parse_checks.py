@@ -24,7 +24,7 @@ def error(dag_file: DagFile, *, dag_id: str = "flights", group: str = "storage='
         ("'file://lake/x'", "it names the host 'lake'"),
         ("'s3://key:secret@bucket/x'", "credentials belong into the connection, never into a URI"),
         ("None", "no storage is given: put the task into a CheckpointedTaskGroup, or give storage="),
-        ("17", "this is not a storage URI: it is no text"),
+        ("17", "this is not a storage URI: it is not a text"),
     ],
 )
 def test_storage(dag_file: DagFile, storage: str, text: str) -> None:
@@ -208,7 +208,7 @@ def test_reads_of_two_stages(dag_file: DagFile, group: str, clean: str, more: st
         ),
         (
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a', ('b',))])",
-            "the stage names an upstream that is no stage",
+            "the stage names an upstream that is not a stage",
         ),
         (
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a/b')])",  # semantics W1

@@ -132,7 +132,7 @@ def test_nothing_completed(job: Job, target: str) -> None:
         ({"target": None}, InvalidConfigError, "no target is given: write target='s3://bucket/prefix'.*task=`take`"),
         ({"target": "ftp://bucket/x"}, UnsupportedStorageError, r"no storage for the scheme ftp.*ftp://bucket/x"),
         ({"target": "/kept"}, InvalidKeyError, "this is not a storage URI: it has no scheme"),
-        ({"target": 7}, InvalidKeyError, "this is not a storage URI: it is no text"),
+        ({"target": 7}, InvalidKeyError, "this is not a storage URI: it is not a text"),
         (
             {"target": "file:///s/flights/kept"},
             RefusedError,

@@ -177,7 +177,9 @@ def test_a_run_that_may_read_nothing_is_refused_with_what_to_do(job: Job, source
 def test_a_run_that_has_nothing_left_to_read_is_skipped(job: Job, run: Run) -> None:  # semantics T8
     trigger(job, DataInterval(), interval("first", 5, 6))
     finish(job, "first")
-    with pytest.raises(AirflowSkipException, match=r"is skipped, for its source 'interval' .* all of .*-05.* to .*-06"):
+    with pytest.raises(
+        AirflowSkipException, match=r"skipped, because its source 'interval' .* all of .*-05.* to .*-06"
+    ):
         trigger(job, DataInterval(), run)
     assert job.coordinator.head().pending == ()
 

@@ -217,7 +217,7 @@ with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=
     [
         ("'hdfs://namenode/x'", "there is no storage for the scheme hdfs"),
         ("'/kept/x'", "this is not a storage URI: it has no scheme"),
-        ("17", "this is not a storage URI: it is no text"),
+        ("17", "this is not a storage URI: it is not a text"),
         ("'s3://kept/x', claim='yes'", "claim must be True or False"),
         ("None, claim=True", "claim is about a savepoint to start from: give restore_from too"),
         ("None, allow_non_restored_state=True", "allow_non_restored_state is about a savepoint to start from"),

@@ -41,9 +41,9 @@ def test_what_a_program_writes_follows_from_its_arguments() -> None:
         (lambda: 3 + Output("clean"), "only a text can be joined"),
         (lambda: "--day={{ ds }} --out=" + Output("clean"), "does not render a text that is joined to a place"),
         (lambda: Output("clean") + "{% if x %}", "does not render a text that is joined to a place"),
-        (lambda: Output("clean", format="parket"), "'parket' is no format: use parquet, avro, csv, json, orc, raw"),
+        (lambda: Output("clean", format="parket"), "'parket' is not a format: use parquet, avro, csv, json, orc, raw"),
         (lambda: Output("clean", formt="csv"), "has no option 'formt'"),  # type: ignore[call-arg]
-        (lambda: Output("clean", format="csv", options={"path": "/"}), "'path' is no option by which csv is read"),
+        (lambda: Output("clean", format="csv", options={"path": "/"}), "'path' is not an option by which csv is read"),
         (lambda: Output("clean", options={"header": "true"}), "it takes none"),
         (lambda: Output("clean", format="csv", options={"header": True}), "must be a text"),  # type: ignore[dict-item]
         (lambda: Read("raw", kind="list"), "there is no kind 'list'"),

@@ -45,12 +45,12 @@ def test_a_token_goes_to_no_other_machine_unencrypted(host: str) -> None:
     [
         ({"host": None}, "names no host"),
         ({"host": ""}, "names no host"),
-        ({"host": "spark/path"}, "no host of a Spark Connect server"),
-        ({"host": "spark;token=x"}, "no host of a Spark Connect server"),
+        ({"host": "spark/path"}, "not a host of a Spark Connect server"),
+        ({"host": "spark;token=x"}, "not a host of a Spark Connect server"),
         ({"host": "spark:15002"}, "its port in the connection's port"),
         ({"host": "spark", "port": 70_000}, "out of its bounds"),
         ({"host": "spark", "user": "a;b"}, "no user's name"),
-        ({"host": "localhost", "token": "a\nb"}, "no token"),
+        ({"host": "localhost", "token": "a\nb"}, "not a token"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(options: dict[str, object], said: str) -> None:

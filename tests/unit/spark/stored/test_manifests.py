@@ -142,7 +142,7 @@ def test_a_folder_names_the_partition(path: str, expected: str) -> None:
 def test_a_name_says_by_which_hash_it_was_made(shown: str, digits: int, older: bool | None) -> None:  # semantics W14
     name = f"{shown}-{'A' * digits}"
     if older is None:
-        with pytest.raises(DocumentError, match="this is no partition of a table"):
+        with pytest.raises(DocumentError, match="this is not a partition of a table"):
             layout.check_partition(name)
     else:
         assert layout.check_partition(name) == name

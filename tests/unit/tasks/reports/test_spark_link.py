@@ -50,7 +50,7 @@ def test_where_it_leads(connections: Define, application: Application, now: str,
 def test_an_address_that_is_none(connections: Define, said: Said, server: object) -> None:
     define(connections, server)
     assert SparkPlace(LOGGED, "spark_default").afterwards() == ""
-    assert "the extra `history_server` of the connection spark_default is no plain http or https URL" in said.text
+    assert "the extra `history_server` of the connection spark_default is not a plain http or https URL" in said.text
     assert "pw" not in said.text
 
 
