@@ -66,16 +66,16 @@ def plain_schema(text: str) -> dict[str, Any]:
 
 def _struct(found: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(found["fields"], list):
-        raise _no_schema(f"{where or 'its top'} has no list of fields")
+        raise _no_schema(f"{where or 'the schema'} has no list of fields")
     return {"type": "struct", "fields": [_field(each, where) for each in found["fields"]]}
 
 
 def _field(found: Any, where: str) -> dict[str, Any]:
     if not isinstance(found, dict) or not {"name", "type", "nullable"} <= found.keys() <= _FIELD:
-        raise _no_schema(f"a field of {where or 'its top'} is none")
+        raise _no_schema(f"a field of {where or 'the schema'} is not valid")
     name, metadata = found["name"], found.get("metadata", {})
     if not isinstance(name, str) or not isinstance(found["nullable"], bool) or not isinstance(metadata, dict):
-        raise _no_schema(f"a field of {where or 'its top'} is none")
+        raise _no_schema(f"a field of {where or 'the schema'} is not valid")
     where = f"{where}.{name}".lstrip(".")
     return {
         "name": name,
@@ -124,7 +124,7 @@ def _metadata(value: Any, where: str) -> Any:
         return {key: _metadata(inner, where) for key, inner in value.items()}
     if isinstance(value, list):
         if len({type(each) for each in value}) > 1 or any(each is None or isinstance(each, list) for each in value):
-            raise _no_schema(f"the metadata of {where[:200]!r} has a list of no type")
+            raise _no_schema(f"the metadata of {where[:200]!r} has a list that is not of one type")
         return [_metadata(each, where) for each in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
         raise _no_schema(f"the metadata of {where[:200]!r} has too large a number")

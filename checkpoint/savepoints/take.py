@@ -378,7 +378,7 @@ class Savepoints(UseCase):
         try:
             if not folder.is_ours():
                 raise DamagedError(
-                    "the savepoint's folder does not say any more that it is this savepoint's; nothing is written "
+                    "the savepoint's folder no longer says that it belongs to this savepoint; nothing is written "
                     "there. Take another one",
                     code="savepoint_damaged",
                     job=self._files.job,

@@ -129,7 +129,7 @@ def _run_others_again(context: Context, stage: StageTask, answer: FailedOver, co
     named = ", ".join(each.stage for each in answer.restarted)
     if is_final(context):
         # Nothing would read their new output yet. If a user clears this task, its next try clears the others.
-        log.info("Clear task %s, which clears these stages too: they must run again with it: %s", task.task_id, named)
+        log.info("Clear task %s, which clears these stages too, because they must run again: %s", task.task_id, named)
         return
     where = where_of(task, ti.dag_id, ti.run_id)
     note = note_of(pending.checkpoint, pending.attempt, f"`{stage.uid}` failed")

@@ -130,7 +130,7 @@ def test_a_folder_that_says_it_is_anothers_is_not_written_and_not_emptied(  # se
     world.memory.put(f"{folder.prefix}_request", request)
     world.memory.put(f"{folder.prefix}_metadata", b"of another")
     ended = known(go_on(world))
-    assert "the savepoint's folder does not say any more that it is this savepoint's" in ended.detail
+    assert "the savepoint's folder no longer says that it belongs to this savepoint" in ended.detail
     assert go_on(world) == ended
     take(world, asked(renew=True))
     assert [(key, folder.get(key).data) for key in ("_metadata", "_request")] == [

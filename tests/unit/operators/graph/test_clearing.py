@@ -125,7 +125,7 @@ def test_a_failure_that_nothing_follows_clears_nothing(pipeline: Pipeline, api: 
     pipeline.fail("b")
     assert pipeline.airflow.cleared == []
     assert "begins once you have mended that and cleared its task" in pipeline.airflow.notes["b_task"]
-    assert "Clear task b_task, which clears these stages too: they must run again with it: a" in said.text
+    assert "Clear task b_task, which clears these stages too, because they must run again: a" in said.text
 
 
 @pytest.mark.parametrize("connected", [True, False], ids=["connection", "no connection"])
