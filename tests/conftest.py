@@ -104,6 +104,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("spark"):
             raise pytest.UsageError(f"{item.nodeid} starts a JVM: mark it with pytest.mark.spark")
+        if "spark" in getattr(item, "fixturenames", ()) and lanes.of(item.nodeid) != lanes.SPARK:
+            raise pytest.UsageError(f"{item.nodeid} runs Spark in its process: name its module in lanes.IN_ONE_JVM")
         if lanes.of(item.nodeid) == lanes.QUICK and any(item.get_closest_marker(name) for name in _NEEDS_JAVA):
             raise pytest.UsageError(f"{item.nodeid} starts a JVM: move it below tests/real")
     if session.config.option.collectonly:

@@ -1,10 +1,11 @@
-"""Three lanes for `make test`, `pytest -n 4 --dist loadscope`: all begin at once, on two cores.
+"""Four lanes for `make test`, `pytest -n 4 --dist loadscope`: all begin at once, on two cores.
 
 What needs an Airflow runs one test after the other on a worker of its own, because never two schedulers are up at once;
-that worker ends with it. The other workers take module by module: they begin by turns with what needs Spark or S3
-without an Airflow and with what needs neither, and each goes on with the rest of the other's. They are three, because a
-test waits a quarter of its time for a process that starts or ends. Airflow waits more than it works, so the other lanes
-give it the processor when it asks.
+that worker ends with it. What runs Spark in its own process has one worker too: a JVM of each worker would start and
+compile the same classes again, 40 seconds of a processor. The other workers take module by module: they begin by turns
+with what has other real parts and with what has none, and each goes on with the rest, as does the one with Spark. They
+are more than the cores, because a test waits a quarter of its time for a process that starts or ends. Airflow waits
+more than it works, so the other lanes give it the processor when it asks.
 """
 
 from __future__ import annotations
@@ -20,8 +21,19 @@ from xdist.workermanage import WorkerController
 
 from scripts.harness import priority
 
-AIRFLOW, OTHERS, QUICK = "with an Airflow", "all others", "without real parts"
+AIRFLOW, SPARK, OTHERS, QUICK = "with an Airflow", "in one JVM", "all others", "without real parts"
+ALONE = (AIRFLOW, SPARK)
+"""Each runs on one worker."""
 E2E = PurePosixPath("tests/real/airflow")
+IN_ONE_JVM = (PurePosixPath("tests/real/spark"), PurePosixPath("tests/docs/test_application_blocks.py"))
+OWN_PROCESSES = frozenset(
+    f"tests/real/spark/test_{name}.py"
+    for name in (
+        *("bad_application", "class_archive", "clouds", "cluster_doctor", "connect", "connect_s3", "executor_daemons"),
+        *("launched", "local_recovery", "month", "s3a", "s3a_replaced", "session_on_clusters", "submit"),
+    )
+)
+"""The modules there whose Spark runs in processes that the tests start."""
 REAL = frozenset({"bench", "chaos", "docs", "real", "support_tests"})
 """The folders of tests/ of which some tests start a JVM."""
 LONGEST = (
@@ -49,6 +61,8 @@ def _of_module(path: str) -> str:
     file = PurePosixPath(path)
     if file.parent == E2E:
         return AIRFLOW
+    if path not in OWN_PROCESSES and any(file.is_relative_to(each) for each in IN_ONE_JVM):
+        return SPARK
     return OTHERS if not REAL.isdisjoint(file.parts[1:2]) else QUICK
 
 
@@ -60,7 +74,7 @@ def put_in_order(items: list[pytest.Item]) -> None:
 def _turn(nodeid: str) -> tuple[int, int]:
     module = nodeid.partition("::")[0]
     among = LONGEST.index(module) if module in LONGEST else len(LONGEST)
-    return (AIRFLOW, OTHERS, QUICK).index(of(nodeid)), among
+    return (AIRFLOW, SPARK, OTHERS, QUICK).index(of(nodeid)), among
 
 
 def give_way(nodeid: str) -> None:
@@ -87,7 +101,7 @@ class SessionGivesWay:
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives the lane with the Airflow to one worker, and the modules of the others to those that have time."""
+    """Gives the lanes with the Airflow and with Spark to one worker each, and the other modules to who has time."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
@@ -96,11 +110,11 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         lane = of(nodeid)
-        return lane if lane == AIRFLOW else nodeid.partition("::")[0]
+        return lane if lane in ALONE else nodeid.partition("::")[0]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give a worker the next module of the lane that it began with; then of what is left."""
-        if AIRFLOW not in self.workqueue:  # it stands first, and the first worker gets it
+        if not any(lane in self.workqueue for lane in ALONE):  # they stand first, and the first workers get them
             wanted = self._begins_with(node)
             scope = next((scope for scope in self.workqueue if of(scope) == wanted), None)
             if scope is not None:
