@@ -58,9 +58,10 @@ def test_every_run_counts_once_and_none_needs_a_person(  # semantics A2, C1, C3,
         assert felt[plan.seed] >= {fault.kind for run in plan.runs for fault in run.faults}, "planned, and not felt"
 
 
+@SOAK
 @pytest.mark.parametrize("cloud", ["gcs", "azure"])
 def test_some_faults_on_each_cloud(request: pytest.FixtureRequest, cloud: str) -> None:  # semantics A2, D3, F2, W2, W3
-    """Single requests are struck; `make soak` runs the test above on these clouds."""
+    """Single requests are struck: a first look, where the test above strikes all on these clouds."""
     server: BucketServer = request.getfixturevalue(f"{cloud}_server")
     with stage(server, server.new_root()) as ready:
         figures = ready.play(OF_THE_STORE)

@@ -15,7 +15,8 @@ from scripts.harness.spark.start import archive
 from scripts.setup.java import ensure_java
 from scripts.setup.venv import VENV
 
-pytestmark = pytest.mark.spark
+# How fast a JVM starts, and no result; tests/unit/hooks/ has the conf.
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 APPLICATION = """
 from pathlib import Path

@@ -19,7 +19,8 @@ from scripts.harness.gcs_server import GcsServer
 from scripts.harness.spark.start import small_conf
 from scripts.setup.venv import VENV
 
-pytestmark = [pytest.mark.s3, pytest.mark.spark]
+# Spark by other connectors than s3a; tests/unit/storage/ uses both stores, test_committer.py the committer.
+pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.soak]
 
 ROOT = str(Path(__file__).parents[3])
 ENDS_WITHIN_S = 30
@@ -31,7 +32,6 @@ def test_epochs_on_google_cloud_storage(gcs_server: GcsServer, tmp_path: Path) -
     check_epochs(f"{gcs_server.root_of('epochs')}/team/cairn", gcs_server.endpoint_url, conf, tmp_path)
 
 
-@pytest.mark.soak  # the same committer as above; tests/unit/storage/ and tests/chaos/ use Azure's store
 def test_epochs_on_azure(azure_server: AzureServer, tmp_path: Path) -> None:
     conf = {"spark.jars": ",".join(map(str, azure_jars())), **azure_conf(azure_server.options, HOST)}
     check_epochs(f"{azure_server.root_of('epochs')}/team/cairn", azure_server.endpoint_url, conf, tmp_path)

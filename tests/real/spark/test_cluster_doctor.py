@@ -124,6 +124,7 @@ def test_a_standalone_cluster_that_gives_no_executor(
     wait_until(lambda: not drivers(), PATIENT_S, "the driver to end", details=lambda: f"{drivers()}")
 
 
+@pytest.mark.soak  # it starts a server; tests/unit/tasks/health/test_cluster.py reads such reports
 def test_a_spark_connect_server_and_its_executors(connections: Define) -> None:
     with ConnectServer(env={"SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN}) as server:
         at = {"conn_type": "spark_connect", "host": "localhost", "port": server.port, "password": TOKEN}

@@ -74,6 +74,7 @@ def test_a_function_is_a_stage(job: Job, conf: dict[str, str], said: Said) -> No
     assert [each.id for each in job.coordinator.head().completed] == [1]
 
 
+@pytest.mark.soak  # four JVMs; tests/unit/operators/stage/test_programs.py, and their places in test_plain_tasks.py
 def test_programs_without_a_block(spark: SparkSession, job: Job, conf: dict[str, str], said: Said) -> None:
     """decision 0058: a script and a jar that runs SQL, between two stages with a block; each reads the one before."""
     jars = Path(pyspark.__file__).parent / "jars"

@@ -255,6 +255,7 @@ def has_socket(folder: Path) -> bool:
     return any(each.is_socket() for each in folder.iterdir())
 
 
+@pytest.mark.soak  # tests/unit/hooks/test_forked_client.py has each end, without a server of Spark
 def test_a_forked_client_ends_as_a_new_process_does(job: Job, here: None, tmp_path: Path, said: Said) -> None:
     """Each client succeeds, fails, is killed, or ended by the task's timeout; only the first stage's loads PySpark."""
     application, todo = tmp_path / "routes.py", tmp_path / "todo"

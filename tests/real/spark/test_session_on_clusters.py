@@ -289,6 +289,7 @@ def test_on_yarn_the_token_is_a_credential_and_the_driver_ends(
         assert yarn.applications()[-1]["finalStatus"] == "SUCCEEDED"
 
 
+@pytest.mark.soak  # tests/unit/hooks/ has what is asked of the API; `make kubernetes` has a real one
 def test_on_kubernetes_the_pod_mounts_a_secret_that_goes_with_it(
     job: Job,
     application: str,
