@@ -197,6 +197,7 @@ class Coordinator(UseCase):
         timeout_ms: int | None = None,
         program: Program | None = None,
         after_success: bool = False,
+        triggers: bool = False,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(
@@ -213,6 +214,7 @@ class Coordinator(UseCase):
                 timeout_ms,
                 program,
                 after_success,
+                triggers,
             )
         )
 

@@ -86,6 +86,8 @@ class ClaimRequest:
     """Outputs of a program that knows nothing of Cairn, as the DAG declares them now; None: the driver acknowledges."""
     after_success: bool = False
     """The tasks of all stages before this one have succeeded, by Airflow's trigger rules: no decline is looked for."""
+    triggers: bool = False
+    """The stage's task triggers if the epoch has no attempt, so that answer needs no second look at the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ class Claims(UseCase):
         for _ in range(MAX_TRIES):
             current = self._look(request.epoch, request.stage)
             if current is None:
+                if request.triggers:
+                    self._resumption.check_known(request.epoch)
                 answer: BeginAnswer | None = self._resumption.resume_for(
                     request.epoch,
                     request.stage,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from ..answers import EpochCompleted, Failed, Queued, TriggerFirst, failed
+from ..documents import layout
 from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head, run_of_head
@@ -119,6 +120,24 @@ class Resumption(UseCase):
 
         return self._update_settled(decide, known=True)[1]
 
+    def check_known(self, epoch: str) -> None:
+        """Check that the epoch has, or had, an attempt, by the head that this process has read last.
+
+        For a stage that triggers if there is none. If another process has triggered since that read, the stage's own
+        trigger finds the same attempt (semantics T9), so no second read has to confirm the error.
+
+        Raises:
+            NotTriggeredError: no attempt of the epoch is known.
+            CheckpointError: the job has moved, or is a mirror that nobody has activated (semantics M5).
+        """
+
+        def look(head: Head, _now_ms: int) -> bool:
+            mirrors.check_runs_here(head, self._files.store.uri)
+            return isinstance(completed_epochs.where_is(self._files, head, epoch), EpochUnknown)
+
+        if self._heads.observe(look, known=True):
+            raise self._not_triggered(layout.run_id_of(epoch))
+
     def _asked_by_a_person(self, ended: EndedEntry, stage: str) -> bool:
         """Tell whether a person cleared this try after the failure, rather than the failover before it.
 
@@ -181,13 +200,16 @@ class Resumption(UseCase):
         # Decided by the head alone, so that it makes no difference whether a cleaner has run since.
         document = self._documents.readable(head.unfinished(epoch))
         if document is None or not isinstance(place, EpochEnded):
-            raise NotTriggeredError(
-                "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "
-                "triggers the checkpoint before this one",
-                job=self._files.job,
-                epoch=run_of_head(head, epoch),
-            )
+            raise self._not_triggered(run_of_head(head, epoch))
         return place.newest, document
+
+    def _not_triggered(self, run: str) -> NotTriggeredError:
+        return NotTriggeredError(
+            "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that triggers "
+            "the checkpoint before this one",
+            job=self._files.job,
+            epoch=run,
+        )
 
     def _next(
         self, head: Head, newest: EndedEntry, document: PendingDocument, now_ms: int, *, restart: str | None = None

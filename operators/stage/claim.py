@@ -32,7 +32,7 @@ from ...tasks.job_settings import JobSettings
 from ...tasks.messages import already_completed, already_failed, skipping
 from ...tasks.stage_states import acknowledge_for
 from ..graph.declaration import StageOperator
-from ..graph.topology import config_of, runs_after_success, upstreams_to_look_at, where_of
+from ..graph.topology import config_of, runs_after_success, trigger_before, upstreams_to_look_at, where_of
 from .drivers import StageDrivers
 from .outcome import left_out
 from .overtaken_epoch import (
@@ -158,6 +158,7 @@ class StageClaim:
             timeout_ms=None if config is None else config.timeout_ms,
             program=program(self.operator),
             after_success=runs_after_success(self.operator),
+            triggers=trigger_before(self.operator) is not None,
         )
 
     def _unclaimed_now(self) -> Collection[str]:

@@ -110,7 +110,7 @@ def first_stage(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) 
     mine = TriggeringTask(epoch, me)
     while True:
         try:
-            answer = coordinator.begin(epoch, f"s{me.rsplit(maxsplit=1)[-1]}", me)
+            answer = coordinator.begin(epoch, f"s{me.rsplit(maxsplit=1)[-1]}", me, triggers=True)
         except (NotTriggeredError, CheckpointNotReadyError):
             pass
         else:

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint import RequestKind
-from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
+from airflow_cairn.checkpoint.answers import Declined, Submit, TriggerAnswer, Triggered
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Owner, Slice
 from airflow_cairn.checkpoint.documents.head import MAX_WAITING
-from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.errors import InvalidStateError, NotTriggeredError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.rules.admission import RunState
@@ -22,7 +22,7 @@ from tests.support.world.master_hooks import SECOND, asking, run, states, trigge
 from tests.support.world.parties import Ids
 from tests.support.world.savepoints import asked, take
 from tests.support.world.world import CONFIG, JOB, STAGES, TIMEOUT, World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
 
 
 def test_ids_are_1_2_3_and_every_epoch_restores_the_one_before(world: World) -> None:  # semantics T5
@@ -419,3 +419,21 @@ def test_an_application_is_given_its_slice_without_the_positions(world: World) -
     assert pending.slice.positions is not None
     handed = world.submit("a", "clean").handover.slice
     assert handed == replace(pending.slice, positions=None)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "another triggers after the look"])
+def test_a_stage_that_triggers_looks_once_before(world: World, *, meanwhile: bool) -> None:
+    """semantics T9: its own trigger finds what has happened since that look."""
+    world.run_epoch("a")
+    store = RecordingStore(world.store)
+    task = world.coordinator(store)
+    with pytest.raises(NotTriggeredError, match="no checkpoint is pending for the epoch"):
+        task.begin("b", "clean", "try-1", triggers=True)
+    assert store.requests == {"get": 1}
+    if meanwhile:
+        world.trigger("b")
+    answer = expect(Triggered, task.trigger(world.request("b")))
+    assert (answer.pending.checkpoint, answer.created) == (2, not meanwhile)
+    assert isinstance(task.begin("b", "clean", "try-1", triggers=True), Submit)
+    world.run_epoch("b")
+    world.audit("a", "b")
