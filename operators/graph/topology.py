@@ -176,16 +176,18 @@ def first_stages_of(trigger: TriggerOperator) -> tuple[TaskRef, ...]:
     Returns:
         The tasks in the order of their ids; for a mapped task its first instance.
     """
-    scope = scope_of(trigger.task_group)
-    if scope is None:
+    if not _begins_with_stages(trigger):
         return ()
     found = [trigger.dag.get_task(task_id) for task_id in sorted(trigger.downstream_task_ids)]
-    if not all(
-        is_stage(task) and scope_of(task.task_group) is scope and task.upstream_task_ids == {trigger.task_id}
-        for task in found
-    ):
-        return ()
     return tuple(TaskRef(task.task_id, 0 if is_mapped(task) else -1) for task in found)
+
+
+def _begins_with_stages(trigger: TriggerOperator) -> bool:
+    scope, alone = scope_of(trigger.task_group), {trigger.task_id}
+    found = (trigger.dag.task_dict[task_id] for task_id in trigger.downstream_task_ids)
+    return scope is not None and all(
+        task.upstream_task_ids == alone and is_stage(task) and scope_of(task.task_group) is scope for task in found
+    )
 
 
 def trigger_before(stage: StageOperator) -> TriggerOperator | None:
@@ -196,9 +198,22 @@ def trigger_before(stage: StageOperator) -> TriggerOperator | None:
     """
     for task_id in stage.upstream_task_ids:
         trigger = stage.dag.get_task(task_id)
-        if isinstance(trigger, TriggerOperator) and first_stages_of(trigger):
+        if isinstance(trigger, TriggerOperator) and _begins_with_stages(trigger):
             return trigger
     return None
+
+
+def stands_aside(trigger: TriggerOperator) -> bool:
+    """Return whether the first stages may begin before Airflow has passed over the trigger task.
+
+    False where a task before the group may skip it, and where Airflow runs the trigger task all the same, for the sake
+    of a callback or an asset.
+
+    Args:
+        trigger: see `first_stages_of`.
+    """
+    is_run = trigger.on_execute_callback or trigger.on_success_callback or trigger.inlets or trigger.outlets
+    return not (is_run or trigger.upstream_task_ids) and _begins_with_stages(trigger)
 
 
 def triggers_alone(trigger: TriggerOperator) -> bool:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from ...checkpoint.acts.carry_over import replaced_executions
@@ -27,8 +28,8 @@ from ...tasks.job_settings import (
 )
 from ...tasks.messages import skipping
 from ...tasks.reports import lineage
-from ..graph.declaration import Exchange, StageOperator, checked_exchange, checked_reads, stage_uid
-from ..graph.topology import trigger_before
+from ..graph.declaration import Exchange, StageOperator, TriggerOperator, checked_exchange, checked_reads, stage_uid
+from ..graph.topology import stands_aside, trigger_before
 from . import programs
 from .extras import log_restore_source
 from .outcome import NO_CURE, StageFailedError, StageNotRetryableError, StageRun, failed_prefix, left_out
@@ -45,6 +46,7 @@ log = logging.getLogger("airflow_cairn")
 class EpochStage(StageOperator):
     """Runs one stage of the DAG run's epoch; a subclass starts the application and waits for it."""
 
+    _trigger_rule: TriggerRule
     _run: StageRun | None = None
     _told_to_end = False
     ended_here = False
@@ -83,6 +85,22 @@ class EpochStage(StageOperator):
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_room(self.storage, self.job, self.uid, task=self.task_id)
         return scope
+
+    @property
+    def trigger_rule(self) -> TriggerRule:
+        """The author's rule; `always` in place of the default where Airflow need not pass over the trigger task before.
+
+        Airflow passes over a task in one round of its scheduler, sleeps, and looks at the tasks after it in the next.
+        """
+        if self._trigger_rule == TriggerRule.ALL_SUCCESS and len(self.upstream_task_ids) == 1:
+            before = self.dag.get_task(*self.upstream_task_ids)
+            if isinstance(before, TriggerOperator) and stands_aside(before):
+                return TriggerRule.ALWAYS
+        return self._trigger_rule
+
+    @trigger_rule.setter
+    def trigger_rule(self, rule: TriggerRule) -> None:
+        self._trigger_rule = rule
 
     @abstractmethod
     def _prepare(self) -> None:

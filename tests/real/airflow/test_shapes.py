@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from scripts.harness.airflow_home import AirflowHome
@@ -71,6 +73,10 @@ def test_of_several_first_stages_another_triggers_where_one_is_killed(
     assert sorted(found[each].try_number for each in first) == [1, 1, 1, 2]
     trigger = found["trigger_checkpoint", -1]
     assert (trigger.state, trigger.raw["pid"], trigger.raw["hostname"] or "") == ("success", None, ""), "no worker ran"
+    scheduled = [found[each].raw["scheduled_when"] for each in first[:2] if found[each].try_number == 1]
+    passed_over = datetime.fromisoformat(trigger.raw["start_date"])
+    assert scheduled, "one was killed at most"
+    assert all(datetime.fromisoformat(each) <= passed_over for each in scheduled), "in the same round of the scheduler"
     told = api.xcom(dag, RUN, "epoch.trigger_checkpoint")
     assert (told["checkpoint"], told["attempt"], told["epoch"]) == (1, 1, RUN)
     assert job.outcomes() == [(1, 1, "COMPLETED")]

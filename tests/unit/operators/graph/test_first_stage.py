@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from airflow.models.taskinstance import TaskInstance
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_cairn.hooks.task_refs import TaskRef
@@ -79,6 +80,55 @@ def test_several_stages_that_a_group_begins_with(dag_file: DagFile, inside: str,
     plain = [dag.get_task(f"epoch.{uid}") for uid in "ab"]
     began = {task for task, _ in first}
     assert [trigger_before(task) for task in plain] == [trigger if uid in began else None for uid in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("default_args", "inside", "outside", "rules"),
+    [
+        ("", "a >> b", "pass", {"a": "always", "b": "all_success"}),
+        ("", "pass", "pass", {"a": "always", "b": "always"}),
+        ("", f"a >> b << {MAPPED}", "pass", {"a": "always", "b": "all_success", "m": "all_success"}),
+        ("", "a.trigger_rule = 'all_done'; a >> b", "pass", {"a": "all_done"}),
+        ("", "a >> b", "before >> epoch", {"a": "all_success"}),
+        ("", "a >> b", "before >> a", {"a": "all_success"}),
+        ("", "pass", "before >> a", {"a": "all_success", "b": "all_success"}),
+        ("", "EmptyOperator(task_id='plain')", "pass", {"a": "all_success", "b": "all_success"}),
+        ("{'on_success_callback': print}", "a >> b", "pass", {"a": "all_success"}),
+        ("{'on_execute_callback': print}", "a >> b", "pass", {"a": "all_success"}),
+        ("{'inlets': [Asset('x')]}", "a >> b", "pass", {"a": "all_success"}),
+        ("{'outlets': [Asset('x')]}", "a >> b", "pass", {"a": "all_success"}),
+    ],
+    ids=[
+        "one",
+        "two",
+        "one beside a mapped one",
+        "with a rule of its own",
+        "a task before the group",
+        "a task before it",
+        "a task before another",
+        "a plain task beside it",
+        "the trigger's task runs: success callback",
+        "the trigger's task runs: execute callback",
+        "the trigger's task runs: inlets",
+        "the trigger's task runs: outlets",
+    ],
+)
+def test_a_first_stage_begins_in_the_round_that_passes_over_the_triggers_task(
+    dag_file: DagFile, default_args: str, inside: str, outside: str, rules: dict[str, str]
+) -> None:
+    """The edge stays, for a clear of all that comes after the trigger's task."""
+    dag: Any = dag_file.dag(
+        "from airflow.sdk import Asset"
+        + BODY.replace("schedule=None", f"schedule=None, default_args={default_args or {}}")
+        .replace("{config}", "")
+        .replace("{inside}", inside)
+        .replace("{outside}", outside)
+    )
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert {uid: stored.get_task(f"epoch.{uid}").trigger_rule for uid in rules} == rules
+    assert stored.get_task("epoch.a").upstream_task_ids >= ({TRIGGER} if "before >> a" not in outside else {"before"})
+    is_run = TaskInstance.is_task_schedulable(stored.get_task(TRIGGER))
+    assert not ("always" in rules.values() and is_run), "Airflow would run both at once"
 
 
 def test_an_instance_of_a_mapped_stage_knows_what_it_may_do(dag_file: DagFile) -> None:
