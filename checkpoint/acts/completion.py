@@ -202,8 +202,8 @@ class Completion(UseCase):
         Args:
             epoch: the epoch's name.
             stage: the stage's uid.
-            looked: whether this process has read the head since the stage acknowledged. If not, it is read now, except
-                for a stage that another one reads from.
+            looked: whether this process has read the head since the stage acknowledged. If not, it is read now where
+                epochs may overlap, except for a stage that another one reads from.
 
         Returns:
             The checkpoint that completed the epoch, by this call or another. None where `wait_for_checkpoint` has to
@@ -234,7 +234,9 @@ class Completion(UseCase):
 
         # Documents never change. Another attempt, in which the stage may be the last, is left to `wait_for_checkpoint`.
         entry, document = self._attempt(self._heads.known, epoch)
-        if not looked and (document is None or not _is_read(document, stage)):
+        # With other epochs beside it the head has mostly changed, and the metadata would be written for nothing.
+        alone = document is not None and document.limits.max_concurrent == 1
+        if not (looked or alone or (document is not None and _is_read(document, stage))):
             entry, document = self._attempt(self._heads.load(), epoch)
         read: dict[str, AckDocument] | None = None
         read_of = ""

@@ -169,7 +169,7 @@ def _store_cost(done: list[EndedEntry]) -> StoreCost | None:
     apart = statistics.median(after - before for before, after in pairwise(begun))
     epochs, stages = round(_MONTH_MS / max(apart, 1)), done[-1].stages
     # The reads of the acts are 3 a stage and 5; the others are looks of tasks and drivers.
-    reads, writes = 8 * stages + 6, 2 * stages + 7
+    reads, writes = 8 * stages + 5, 2 * stages + 7
     return StoreCost(reads, writes, epochs, epochs * (reads * 0.0004 + writes * 0.005) / 1000)
 
 

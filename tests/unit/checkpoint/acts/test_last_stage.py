@@ -52,7 +52,30 @@ def test_a_stage_that_another_one_reads_from_lists_nothing(world: World) -> None
     assert store.total == 0, "it knows the head"
 
 
-def test_a_task_that_has_not_looked_completes_by_the_newest_head(world: World) -> None:  # semantics C1, W2
+@pytest.mark.parametrize(("meanwhile", "completed"), [("", 1), ("aborted", None), ("the next attempt", 2)])
+def test_a_task_that_has_not_looked_goes_by_the_head_that_it_knows(
+    world: World, meanwhile: str, completed: int | None
+) -> None:
+    """semantics D3, F2: by one that has changed since nothing completes, because the swap fails."""
+    run(world)
+    store = RecordingStore(world.store)
+    coordinator = world.coordinator(store)
+    coordinator.head()
+    if meanwhile:
+        world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    if meanwhile == "the next attempt":
+        world.trigger("e1")
+    store.requests.clear()
+    found = coordinator.complete_if_last("e1", "report", looked=False)
+    assert found == (EpochCompleted("e1", completed) if completed else None)
+    if not meanwhile:
+        assert store.requests == {"get": len(STAGES), "create": 1, "replace": 1}, "no head"
+    world.run_epoch("e1")
+    world.coordinator().clean()
+    world.audit("e1")
+
+
+def test_beside_other_epochs_it_completes_by_the_newest_head(world: World) -> None:  # semantics C1, W2
     """The head has changed while the last stage ran: by the older one the metadata would be written for nothing."""
     world.config = replace(world.config, max_concurrent_checkpoints=2)
     run(world)
