@@ -20,9 +20,9 @@ class SavepointTrigger(PollingTrigger):
     """Looks at the head of the job and yields exactly one event (semantics P1, T4).
 
     The event only says that it is time: the task asks for the savepoint again, and then learns whether the savepoint
-    has its checkpoint, has failed, or is no longer known. The wait also ends when a stop no longer waits for listeners
-    (P2). If the store cannot be reached, the trigger logs it and asks again until the store answers; other errors end
-    the wait.
+    has its checkpoint, has failed, or is no longer known. The wait also ends when no listener has to be notified first
+    any more (P1, P2). If the store cannot be reached, the trigger logs it and asks again until the store answers; other
+    errors end the wait.
 
     Args:
         storage: storage URI.

@@ -275,8 +275,29 @@ def expire_savepoints(head: Head, now_ms: int) -> Head:
     for entry in head.savepoints:
         if entry.status is Status.PENDING and now_ms >= entry.expires_at_ms:
             after = (entry.expires_at_ms - entry.requested_at_ms) // 1000
-            head = savepoint_failed(head, entry, Reason.CHECKPOINT_EXPIRED, f"not complete after {after} s", now_ms)
+            names = ", ".join(savepoint_held_by(head, entry))
+            held = f": these listeners had not been notified that a checkpoint has completed: {names}" if names else ""
+            why = f"not complete after {after} s{held}"
+            head = savepoint_failed(head, entry, Reason.CHECKPOINT_EXPIRED, why, now_ms)
     return head
+
+
+def savepoint_held_by(head: Head, entry: SavepointEntry) -> tuple[str, ...]:
+    """Name the listeners that must be notified of a completed checkpoint before a savepoint is made.
+
+    A job that starts from the savepoint does not notify them: what a two-phase sink has staged would never be
+    committed, although the savepoint's state counts it (semantics P1, C4). Once a job has stopped, no run notifies any
+    listener, so a stop waits for all (P2).
+
+    Returns:
+        Sorted names; none while the savepoint waits for an epoch, or if it has ended.
+    """
+    if entry.source is None or entry.ended:
+        return ()
+    made_from, waiting = entry.source.checkpoint, head.undelivered_completions()
+    if not entry.stops:
+        waiting = tuple(each for each in waiting if each.metadata is not None and each.checkpoint <= made_from)
+    return tuple(sorted({name for notice in waiting for name in notice.listeners}))
 
 
 def savepoint_failed(head: Head, entry: SavepointEntry, reason: Reason, detail: str, now_ms: int) -> Head:

@@ -151,18 +151,12 @@ class Savepoints(UseCase):
         return self._settled().savepoint_by_request(request)
 
     def held_by_listeners(self, entry: SavepointEntry) -> tuple[str, ...]:
-        """Name the listeners that must be notified of a completed checkpoint before a stop goes on.
+        """Name the listeners that must be notified first, by the head in which the savepoint was found.
 
-        Once the job has stopped, no run notifies them, and a job that starts from the savepoint cannot: a sink's staged
-        changes would never be committed (semantics P2, C4).
-
-        Returns:
-            Sorted names; none where the savepoint does not stop the job, or waits for an epoch.
+        An older head does no harm: the swap that completes the savepoint asks once more. See
+        `history.savepoint_held_by`.
         """
-        if not entry.stops or entry.source is None or entry.ended:
-            return ()
-        waiting = self._heads.load().undelivered_completions()
-        return tuple(sorted({name for notice in waiting for name in notice.listeners}))
+        return history.savepoint_held_by(self._heads.known or self._heads.load(), entry)
 
     def awaited_by(self, entry: SavepointEntry) -> str:
         """Say for users what a pending savepoint waits for; completes the sentence "it waits for …"."""
@@ -394,7 +388,7 @@ class Savepoints(UseCase):
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             current = _pending(head, entry.id)
-            if current is None or (current.stops and head.undelivered_completions()):
+            if current is None or history.savepoint_held_by(head, current):
                 return Decision(None)
             made = history.savepoint_made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
             # One swap, so that no epoch can begin once the savepoint exists (semantics P2).
@@ -430,7 +424,7 @@ class Savepoints(UseCase):
         """Give the savepoint as it ended; empty its folder if it did not complete."""
         current = head.savepoint_by_id(entry.id)
         if current is not None and current.status is not Status.FAILED:
-            # Completed; or pending, because a listener must be notified before the job stops.
+            # Completed; or pending, because a listener must be notified first.
             return current
         folder.empty()
         if current is None:

@@ -55,9 +55,10 @@ _TENTHS = 10
 class SavepointOperator(BaseOperator):
     """Takes a savepoint of a job (semantics P1, T4), from any DAG.
 
-    For an idle job the task makes the savepoint at once, without Spark. If an epoch is in progress, the task waits for
-    it without a worker slot. In a run of the job's own DAG it must not come before the task that completes the
-    checkpoint: it would wait for its own run.
+    For an idle job the task makes the savepoint at once, without Spark. If an epoch is in progress, or tables and
+    two-phase sinks have still to commit what its checkpoint counts, the task waits for that without a worker slot. In a
+    run of the job's own DAG it must not come before the task that completes the checkpoint: it would wait for its own
+    run.
 
     A task instance has one savepoint, over all its tries: a try goes on where the one before stopped. After a failed
     savepoint the next try takes a new one.

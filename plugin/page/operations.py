@@ -2,9 +2,9 @@
 
 Airflow knows a requested run, and the head knows a savepoint, so no process holds state that could be lost. The rest of
 a savepoint's work is to copy files. The process in which a user confirmed does that at once, on a thread of its own. If
-it dies half-way, or the savepoint first waits for an epoch, the task that ends the epoch continues (`sensors`), or a
-process in which a user asks for it. Several may do so at the same time, because all write the same bytes under the same
-names. Polling an operation changes nothing.
+it dies half-way, or the savepoint first waits for an epoch or for listeners, the task that ends an epoch and notifies
+them continues (`sensors`), or a process in which a user asks for it. Several may do so at the same time, because all
+write the same bytes under the same names. Polling an operation changes nothing.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from tests.support.world.crash_case import (
     crash_cases,
     in_each_place,
 )
+from tests.support.world.listeners import complete_staged
 from tests.support.world.operation import EPOCH, Operation, Run, forked, writes_of
 from tests.support.world.operations_appending import APPENDING_OPERATIONS
 from tests.support.world.operations_attempt import ATTEMPT_OPERATIONS
@@ -177,8 +178,27 @@ def _again(world: World) -> Run:
     return _take
 
 
+def _owed(world: World) -> Run:
+    """The sink has not committed yet what the newest checkpoint counts."""
+    world.listen("sink")
+    world.run_epoch("e1")
+    complete_staged(world, EPOCH)
+    return _take
+
+
+def _committed(world: World) -> Run:
+    """A savepoint has waited for the sink, which has committed, and the next epoch has completed since."""
+    _owed(world)
+    assert take(world).status is Status.PENDING
+    world.run_epoch("e3")
+    world.coordinator().deliver(world.ears)
+    return _take
+
+
 SAVING = (
     Operation("take one of an idle job", _idle),
+    Operation("ask for one while a sink has to commit", _owed),
+    Operation("take one that has waited for a sink", _committed),
     Operation("take one of an epoch that has completed", _of_an_epoch),
     Operation("ask for one of a running epoch", _waiting),
     Operation("complete a checkpoint that one waits for", _completing),
@@ -192,8 +212,9 @@ def _expire_savepoint(world: World) -> None:
 
 
 def _go_on(world: World) -> None:
-    """The epoch completes, and the next one, and what nobody needs is deleted."""
+    """The epoch completes, and the next one, sinks commit, and what nobody needs is deleted."""
     world.settle(EPOCH, "e5")
+    world.coordinator().deliver(world.ears)
 
 
 def _rewind(world: World) -> None:

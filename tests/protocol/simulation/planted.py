@@ -255,6 +255,10 @@ plant("the checkpoint that a savepoint is made from is not kept", cleaner, "find
     lambda original: lambda files, attempts, head, *more: original(files, attempts, replace(head, savepoints=()), *more)
 )
 
+plant("a savepoint waits for no sink", history, "savepoint_held_by", lambda kind: kind.saved and kind.listened)(
+    lambda original: lambda head, entry: ()
+)
+
 
 @plant("a savepoint is described before its files stand", SavepointCopying, "_carry", lambda kind: kind.saved)
 def _half_copied(original: Any) -> Any:

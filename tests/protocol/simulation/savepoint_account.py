@@ -61,6 +61,9 @@ class SavepointAccount:
             if entry.status is Status.COMPLETED and (known is None or known.status is not Status.COMPLETED):
                 self.made += 1
                 self.whole(entry)
+                source = entry.source.checkpoint if entry.source is not None else 0
+                owed = [each for each in new.notices if each.metadata is not None and each.checkpoint <= source]
+                self._auditor.check(not owed, "a savepoint counts what no sink has committed (P1)", owed)
         kept = {entry.id for entry in new.savepoints}
         for entry in old.savepoints:
             gone = entry.id not in kept and entry.status is Status.COMPLETED

@@ -111,14 +111,14 @@ def _settle(job: Job) -> None:
     while any(job.auditor.is_damaged(entry.id) for entry in job.auditor.head.completed):
         job.settle(job.next_epoch())  # what is damaged leaves the store after a while
     coordinator = job.coordinator()
-    if job.auditor.savepoints is not None:
-        for request in job.auditor.savepoints.requests:
-            with suppress(RefusedError):  # one with which the job stops, or stopped
-                outside.take(job, coordinator, request)
-        owner.finish(job, coordinator)
     if job.plan.kind.listened:
         outside.give_up(job, coordinator)
         outside.tell(job, coordinator)
+    if job.auditor.savepoints is not None:
+        for request in job.auditor.savepoints.requests:  # those that have waited for a listener go on
+            with suppress(RefusedError):  # one with which the job stops, or stopped
+                outside.take(job, coordinator, request)
+        owner.finish(job, coordinator)
     coordinator.clean()
     report = coordinator.clean()
     job.auditor.check((report.deleted, report.failures) == (0, ()), "cleaning again finds more", report)

@@ -39,7 +39,7 @@ ENOUGH = 150
 
 LONG = 6000
 """Steps in which a state gets enough runs."""
-MORE_OWNED = (1032,)
+MORE_OWNED = (1147,)
 MORE_GROWN = (57, 129, 201, 381, 794)
 """Seeds of such jobs that show what no other does."""
 TWO_DELTAS = 30
@@ -85,6 +85,7 @@ FOUND_AT = {
     "a retry also reads what has come in since": 10,
     "the checkpoint that a savepoint is made from is not kept": 22,
     "a merged delta is named beside one that it has in it": 47,
+    "a savepoint waits for no sink": 21,
     "half a region runs again": 10,
 }
 """Seeds at which bugs were found that few seeds find, or late: the search begins there, to save time."""

@@ -31,6 +31,7 @@ from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.errors import raises_code
 from tests.support.narrowing import expect, known
+from tests.support.world.listeners import complete_staged
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, assert_whole, folder, standing, take
 from tests.support.world.world import CONFIG, STAGES, TIMEOUT, World
@@ -608,18 +609,8 @@ def test_a_stop_that_has_succeeded_is_not_undone(world: World) -> None:  # seman
 # Commits owed to two-phase sinks (semantics P2, C4).
 
 
-def staged(world: World, epoch: str) -> None:
-    """Let an epoch complete whose first stage has staged something outside."""
-    world.listen("sink")
-    world.ask(epoch)
-    handover = world.submit(epoch, "clean").handover
-    world.coordinator().acknowledge(replace(world.write(handover), committables={"rows": {"of": epoch}}))
-    world.run_stage(epoch, "routes", "airports", "report")
-    world.coordinator().complete(world.pending_id(epoch))
-
-
 def test_a_stop_is_not_reported_before_its_sinks_have_committed(world: World) -> None:  # semantics P2, C4
-    staged(world, "e2")
+    complete_staged(world, "e2")
     entry = stop(world)
     assert (entry.status, entry.source is not None) == (Status.PENDING, True)
     coordinator = world.coordinator()
@@ -635,12 +626,68 @@ def test_a_stop_is_not_reported_before_its_sinks_have_committed(world: World) ->
 
 
 def test_a_listener_that_is_given_up_holds_no_stop(world: World) -> None:  # semantics P2, C4
-    staged(world, "e2")
+    complete_staged(world, "e2")
     assert stop(world).status is Status.PENDING
     world.coordinator().forget_listener("sink")
     assert_whole(world, stop(world))
 
 
-def test_a_savepoint_that_stops_nothing_waits_for_no_listener(world: World) -> None:  # semantics C4
-    staged(world, "e2")
-    assert_whole(world, take(world, asked("nightly")))
+def test_a_savepoint_that_stops_nothing_waits_for_sinks_alone(world: World) -> None:  # semantics P1, C4
+    world.listen("mail")
+    world.run_epoch("e2")
+    assert_whole(world, take(world, asked("before any sink")))
+    complete_staged(world, "e3")
+    held = take(world, asked("nightly"))
+    assert (held.status, world.coordinator().held_by_listeners(held)) == (Status.PENDING, ("sink",))
+    assert not [each for each in world.store.list("") if each.key.startswith(held.folder) and "state" in each.key]
+    world.run_epoch("e4")
+    world.coordinator().deliver(world.ears)
+    made = take(world, asked("nightly"))
+    assert (known(made.source).checkpoint, made.epoch) == (known(held.source).checkpoint, "e3")
+    assert_whole(world, made)
+
+
+def test_a_savepoint_whose_sink_never_commits_fails_with_its_name(world: World) -> None:  # semantics P1, D2
+    complete_staged(world, "e2")
+    take(world, asked("nightly"))
+    world.clock.advance(timedelta(hours=2))
+    failed = take(world, asked("nightly"))
+    assert (failed.status, failed.reason) == (Status.FAILED, Reason.CHECKPOINT_EXPIRED)
+    assert failed.detail.endswith("these listeners had not been notified that a checkpoint has completed: sink")
+    world.coordinator().forget_listener("sink")
+    assert_whole(world, take(world, asked("later")))
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_damage_found_while_a_savepoint_waits(world: World, stops: bool, back: bool) -> None:  # semantics C3, C4, P2
+    """The savepoint keeps what is left of its checkpoint; who puts the file back, or gives the notice up, ends it."""
+    complete_staged(world, "e2")
+    wish = asked("nightly", stop=stops)
+    entry = take(world, wish)
+    metadata = known(entry.source).metadata.key
+    whole = world.memory.get(world.files.full(metadata)).data
+    world.files.delete([metadata])
+    coordinator = world.coordinator()
+    if not stops:
+        coordinator.rewind(1)  # a stop would be given up by that
+    with raises_code("listener", match=r"checkpoint 2 cannot be read.*give the notice up: cairn forget-listener"):
+        coordinator.deliver(world.ears)
+    assert take(world, wish) == entry
+    report = coordinator.clean()
+    assert [each.key for each in report.failures] == [world.files.full(metadata)], "it is still to be copied"
+    if back:
+        world.memory.put(world.files.full(metadata), whole)
+        world.coordinator().deliver(world.ears)
+        assert_whole(world, take(world, wish))
+        return
+    world.coordinator().forget_listener("sink", 2)
+    failed = take(world, wish)
+    assert (failed.status, failed.reason, standing(world, failed)) == (Status.FAILED, Reason.IO_EXCEPTION, [])
+    assert "the checkpoint that the savepoint is to be made from is damaged" in failed.detail
+    assert world.coordinator().head().stopped is None
+    world.coordinator().rewind(1)
+    world.coordinator().clean()
+    report = world.coordinator().clean()
+    assert (report.deleted, report.failures) == (0, ()), "nothing keeps the damaged checkpoint any more"
+    assert not [each for each in world.memory.all_keys() if each.startswith("flights/chk-0000000002/state")]
