@@ -40,10 +40,12 @@ ENOUGH = 150
 LONG = 6000
 """Steps in which a state gets enough runs."""
 MORE_OWNED = (1147,)
-MORE_GROWN = (57, 129, 201, 381, 794)
+MORE_GROWN = (965, 1299)
 """Seeds of such jobs that show what no other does."""
 TWO_DELTAS = 30
 """A seed of a job with two deltas in a row."""
+STALLED = (3, 5699)
+"""A seed, and a step at which a compactor stalls until its work is lost."""
 
 FOUND_AT = {
     "the second driver of an execution deletes the first one's files": 6,
@@ -193,6 +195,9 @@ def test_states_grow_are_merged_and_compacted(monkeypatch: pytest.MonkeyPatch) -
     done: Counter[str] = Counter()
     for seed in (*(seed for seed in CHOSEN if kind_of(seed).grown), *MORE_GROWN):
         done += _grown(*whole(seed))
+    seed, step = STALLED
+    stalled = plan(seed, LONG)
+    done += _grown(*run(replace(stalled, faults={**stalled.faults, step: Fault.STALL})))
     # No job gets on far enough for a base by the number of epochs: of so many in a row some are restored or compacted.
     monkeypatch.setattr(growing, "IN_PLACE", (*growing.IN_PLACE, (deltas, "MAX_EPOCHS", 2)))
     done += _grown(*run(plan(TWO_DELTAS, STEPS)))
