@@ -615,9 +615,8 @@ def test_a_stop_is_not_reported_before_its_sinks_have_committed(world: World) ->
     assert (entry.status, entry.source is not None) == (Status.PENDING, True)
     coordinator = world.coordinator()
     assert coordinator.held_by_listeners(entry) == ("sink",)
-    assert "these listeners to be notified that a checkpoint has completed: sink. The sensor" in coordinator.awaited_by(
-        entry
-    )
+    awaited = coordinator.awaited_by(entry)
+    assert "to be notified that a checkpoint has completed: sink. Their run's wait_for_checkpoint" in awaited
     assert coordinator.head().stopped is None, "the sensor and the triggers still run, and tell the sink"
     assert isinstance(world.coordinator().trigger(world.request("e3")), Declined)
     coordinator.deliver(world.ears)
