@@ -236,6 +236,7 @@ def test_what_cannot_be_done_is_said_in_one_line_with_what_to_type_next(
         (["show", "flights", "1", "--subtasks", "-1"], "argument --subtasks: expected a number from 1 to", None),
         (["show", "flights", "1", "--subtasks", "x"], "argument --subtasks: expected a number from 1 to", None),
         (["doctor", "--max-age", "2 hours"], "expected a number and m, h or d, such as 2h", "cairn doctor --help"),
+        (["doctor", "--max-age", "0h"], "expected a number and m, h or d, such as 2h, found '0h'", None),
         (["--verison"], "cairn: error: there is no option --verison (did you mean --version?)", "cairn --help"),
         (["checkpoints", "flights", "--storge", "file:///lake"], "no option --storge (did you mean --storage?)", None),
         (["checkpoints", "--storge=file:///x"], "cairn checkpoints: error: there is no option --storge (did y", None),

@@ -183,10 +183,14 @@ def test_without_a_terminal_yes_is_needed(root: Path, cairn: Cairn, monkeypatch:
     cairn("dispose", uri, "--yes")
 
 
-def test_the_only_way_back_needs_force_and_is_said(root: Path, cairn: Cairn) -> None:  # semantics P3
+def test_the_only_way_back_needs_force_and_is_said(
+    root: Path, cairn: Cairn, answer: Callable[[str], None]
+) -> None:  # semantics P3
     uri = taken(root, cairn)
     next((root / "store" / "flights").rglob("state.totals/part-0")).write_bytes(b"?")
     assert "the job flights has no other way back" in cairn("dispose", uri, "--yes", status=2).err
+    answer("n")
+    assert "not agreed to; nothing was deleted" in cairn("dispose", uri, "--force", status=2).err
     assert "although the job flights has no other way back" in cairn("dispose", uri, "--yes", "--force").out
 
 

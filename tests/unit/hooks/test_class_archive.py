@@ -59,7 +59,8 @@ def test_it_is_missing_only_where_it_would_be_used_and_can_be_made(home: Path, t
     assert not lacks(), "Java makes none while a folder on the class path has files"
     (tmp_path / "empty").mkdir()
     assert lacks(SPARK_CONF_DIR=str(tmp_path / "empty"))
-    assert not lacks(SPARK_CONF_DIR=str(tmp_path / "empty"), HADOOP_CONF_DIR=str(home / "conf"))
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        assert not lacks(SPARK_CONF_DIR=str(tmp_path / "empty"), **{name: str(home / "conf")})
 
 
 def test_so_may_the_defaults_of_the_site(home: Path, tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_program_that_is_missing_or_fails_makes_no_archive(
     monkeypatch.setenv("SPARK_HOME", str(home))
     assert class_archive.main([str(home / "missing")]) == 1
     fails = home / "fails"
-    fails.write_text("#!/bin/sh\necho no room\nexit 3\n")
+    fails.write_text(f"{WRITES}echo no room\nexit 3\n")
     fails.chmod(0o755)
     assert class_archive.main([str(fails)]) == 1
     told = capsys.readouterr().err
@@ -87,7 +88,7 @@ def test_a_program_that_is_missing_or_fails_makes_no_archive(
     monkeypatch.setenv("SPARK_HOME", str(home / "conf"))
     assert class_archive.main([]) == 1
     assert "set SPARK_HOME" in capsys.readouterr().err
-    assert not list(home.glob("*.jsa")), "nothing half made stays"
+    assert not list(home.glob(f"{Path(FILE).stem}.*")), "nothing half made stays"
 
 
 WRITES = """#!/bin/sh
@@ -95,8 +96,9 @@ for word in "$@"; do
     case $word in *ArchiveClassesAtExit=*) file=${word#*ArchiveClassesAtExit=} ;; esac
 done
 echo classes > "${file%% *}"
+chmod 444 "${file%% *}"
 """
-"""A `spark-submit` whose driver writes the archive that it is told to write."""
+"""A `spark-submit` whose driver writes the archive that it is told to write, with the rights that Java gives it."""
 
 
 def test_it_is_made_in_the_home_of_spark_or_where_it_is_told(

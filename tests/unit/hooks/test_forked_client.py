@@ -11,10 +11,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -327,6 +328,26 @@ def test_nothing_runs_without_the_tasks_word(stages: Stages, what: str) -> None:
         client.returncode = 0
     client.__exit__(None, None, None)
     assert (stages.folder / "has run").exists() == (what == "the fork server is killed")
+
+
+@pytest.mark.parametrize(("error", "second"), [(BrokenPipeError, True), (TimeoutError, False)])
+def test_a_second_client_only_if_nobody_has_got_the_word(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, error: type[OSError], second: bool
+) -> None:
+    """After any other error the application may run: the task fails, and its child is killed."""
+
+    def begin(_: ForkedClient) -> None:
+        raise error
+
+    child = subprocess.Popen(["sleep", "600"])
+    connection, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    end.close()
+    client = ForkedClient(connection, os.pidfd_open(child.pid), os.open(os.devnull, os.O_RDONLY))
+    monkeypatch.setattr(forked_client, "_ready", lambda *_: client)
+    monkeypatch.setattr(ForkedClient, "begin", begin)
+    with nullcontext() if second else pytest.raises(error):
+        assert forked(NONCE, stages.environment("")) is None
+    assert child.wait(60) == -signal.SIGKILL
 
 
 def module_of_its_own(stages: Stages, _: pytest.MonkeyPatch) -> None:

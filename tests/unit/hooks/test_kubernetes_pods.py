@@ -79,3 +79,34 @@ def test_a_question_ends(silent: socket.socket, question: Callable[[], object], 
     with pytest.raises(Exception, match="timed out"):
         question()
     assert asked(silent) == times
+
+
+def test_short_silences_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pod(phase: str) -> Any:
+        return SimpleNamespace(
+            metadata=SimpleNamespace(uid="u1"),
+            spec=SimpleNamespace(containers=[SimpleNamespace(name="spark-kubernetes-driver")]),
+            status=SimpleNamespace(phase=phase, container_statuses=(), init_container_statuses=()),
+        )
+
+    answers = [OSError("away"), pod("Running"), OSError("away"), pod("Succeeded")]
+    now_s = [0.0]
+
+    def read(*_: object, **__: object) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    def sleep(_seconds: float) -> None:
+        now_s[0] += kubernetes_pods.UNANSWERED_S * 0.6
+
+    api = SimpleNamespace(
+        read_namespaced_pod=read,
+        read_namespaced_pod_log=lambda *_, **__: SimpleNamespace(data=b""),
+        delete_namespaced_pod=lambda *_, **__: None,
+    )
+    monkeypatch.setattr(kubernetes_pods, "_client", lambda: api)
+    monkeypatch.setattr(kubernetes_pods, "system_sleep", sleep)
+    monkeypatch.setattr(kubernetes_pods, "system_time", lambda: now_s[0])
+    assert kubernetes_pods.follow(HOOK) == "Succeeded"

@@ -4,8 +4,12 @@ import json
 import pickle
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
+from zipfile import ZipFile
 
+import pyspark
 import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import Output
@@ -209,6 +213,12 @@ def test_spark_has_the_identity_of_the_options_on_azure(
     assert azure_conf(options, HOST) == NO_THREAD | theirs
 
 
+def test_an_emulator_of_azure_has_its_key_under_both_hosts() -> None:
+    """The connector lists by the one and reads by the other."""
+    found = azure_conf(AzureOptions("http://127.0.0.1:1"), HOST)
+    assert {f"spark.hadoop.fs.azure.account.key.{host}" for host in (HOST, HOST.replace(".dfs.", ".blob."))} <= {*found}
+
+
 BY_DEFAULT, BY_NONE = {"auth.type": "APPLICATION_DEFAULT"}, {"auth.type": "UNAUTHENTICATED"}
 EMULATED = {"auth.service.account.enable": "false", "auth.null.enable": "true", "project.id": "emulated"}
 KEY_FILE, AT = "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST"
@@ -231,6 +241,17 @@ def test_spark_has_the_identity_of_the_options_on_google(
     about = ("auth.", "project.", "storage.")
     assert {key: value for key, value in told.items() if key.startswith(about)} == conf_of_google
     assert gcs_environment(options) == environment
+
+
+def test_google_is_told_numbers_where_hadoop_has_sizes() -> None:
+    """Google's connector reads no `64m`, and Hadoop 3.5 has such defaults."""
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    with ZipFile(jar) as opened:
+        defaults = ElementTree.fromstring(opened.read("core-default.xml"))
+    found = {str(each.findtext("name")): each.findtext("value") or "" for each in defaults.iter("property")}
+    sizes = {name for name, value in found.items() if name.startswith("fs.gs.") and re.fullmatch(r"\d+[kmg]", value)}
+    told = {key.removeprefix("spark.hadoop.") for key, value in gcs_conf().items() if value.isdigit()}
+    assert sizes <= told
 
 
 DAY = [f"2026-01-0{day}T00:00:00+00:00" for day in range(1, 10)]

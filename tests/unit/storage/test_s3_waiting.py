@@ -234,11 +234,14 @@ def test_a_swap_waits_too(lake: Lake) -> None:
     assert lake.store().get("there").data == b"next"
 
 
-def test_a_refusal_after_a_lost_answer_does_not_say_that_nothing_landed(lake: Lake) -> None:  # semantics W2
-    """The first sending was on its way when the store was asked, and lands later; the second is refused."""
+@pytest.mark.parametrize("refused", [["PUT"], ["HEAD", "GET"]], ids=["sending", "look"])
+def test_a_refusal_after_a_lost_answer_does_not_say_that_nothing_landed(
+    lake: Lake, refused: list[str]
+) -> None:  # semantics W2
+    """The first sending may land later, whether the store refuses the second one or the look between them."""
     etag = lake.store().get("there").etag
-    refused = [answer(500, "InternalError"), answer(403, "AccessDenied")]
-    lake.proxy.rules += [Rule("PUT", "there", each) for each in refused]
+    lake.proxy.rules += [Rule("PUT", "there", answer(500, "InternalError"))]
+    lake.proxy.rules += [Rule(each, "there", answer(403, "AccessDenied")) for each in refused]
     with pytest.raises(OutcomeUnknownError, match=r"and the store cannot be asked: .*AccessDenied"):
         lake.store(waits=False).replace("there", b"next", expected_etag=etag)
 

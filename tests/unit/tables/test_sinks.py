@@ -655,6 +655,9 @@ def test_tokens_are_compared_and_not_ids(place: Place, monkeypatch: pytest.Monke
             place.sink.notify_checkpoint_complete(told)
     assert place.rows() == [*range(6)]
     assert place.staged() == place.named()
+    if isinstance(place, Iceberg):
+        (marks,) = [each for each in place.table.properties.values() if each.startswith("[")]
+        assert len(json.loads(marks)) == 3
 
 
 def test_a_commit_reads_the_history_once_and_copies_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

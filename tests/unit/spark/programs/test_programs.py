@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Stat
 from airflow_cairn.checkpoint.documents.acknowledgement import Output as StoredOutput
 from airflow_cairn.checkpoint.documents.attempt import Handover, ReplayedEpoch, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.documents.metadata import CHECKS
 from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import acks
@@ -24,6 +25,7 @@ from airflow_cairn.spark.programs.arguments import program_of
 from airflow_cairn.spark.programs.run import acknowledge, filled, output_folder
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.names import parse_storage_uri
+from airflow_cairn.storage.port import PendingUpload
 from tests.support.acking import ack_of
 from tests.support.airflow_stage import Job
 from tests.support.narrowing import expect
@@ -114,10 +116,14 @@ def broken(out: Path) -> None:
     (out / "part-00001.parquet").write_bytes(b"PAR1 and no more")
 
 
-def leaves_temporary(out: Path) -> None:
+def leaves_temporary(out: Path, left: str = "_temporary/0/part-1") -> None:
     write_to(str(out), [])
-    (out / "_temporary" / "0").mkdir(parents=True)
-    (out / "_temporary" / "0" / "part-1").touch()
+    (out / left).parent.mkdir(parents=True)
+    (out / left).touch()
+
+
+def leaves_in_partition(out: Path) -> None:
+    leaves_temporary(out, "day=1/.spark-staging-1/part-1")
 
 
 def two_schemas(out: Path) -> None:
@@ -140,6 +146,7 @@ def success_alone(out: Path) -> None:
         (lambda out: write_to(f"{out}-elsewhere", []), RAW, "exchange.main was not written"),
         (lambda out: write_to(str(out), [], success=False), RAW, "has 1 files and no _SUCCESS"),
         (leaves_temporary, RAW, "was not committed: '_temporary/0/part-1' is still there"),
+        (leaves_in_partition, RAW, "was not committed: 'day=1/.spark-staging-1/part-1' is still there"),
         (broken, RAW, "cannot be read as Parquet"),
         (two_schemas, RAW, "has files with different columns"),
         (success_alone, RAW, "holds no Parquet file"),
@@ -158,6 +165,22 @@ def test_a_good_exit_status_is_not_enough(
     assert not acks.has_acknowledged(job.coordinator.files, "raw", handover.execution)
     again = claimed(job, "r1", "raw", arguments, "its retry")
     assert filled(arguments, again, job.coordinator.files) != filled(arguments, handover, job.coordinator.files)
+
+
+def test_an_upload_that_goes_on_is_no_end_of_a_write(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The magic committer's files are uploads until the job is committed."""
+    job.trigger("r1", *STAGES)
+    handover = claimed(job, "r1", "raw", RAW)
+    files = job.coordinator.files
+    write_to(filled(RAW, handover, files)[0], [])
+    goes_on = [PendingUpload(f"{files.full(output_folder(handover, 'exchange.main'))}part-1", "u1", 0)]
+    monkeypatch.setattr(
+        type(files.store), "uploads", lambda _, prefix: (each for each in goes_on if each.key.startswith(prefix))
+    )
+    with pytest.raises(InvalidStateError, match=r"was not committed: .*part-1' is still there"):
+        ended_well(job, handover)
+    goes_on.clear()
+    ended_well(job, handover)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +291,18 @@ def test_a_state_that_is_not_written_is_kept(job: Job) -> None:
         job.coordinator.complete(checkpoint)
     ack = acks.read_ack(job.coordinator.files, "raw", handover.execution)
     assert [each.id for each in ack.outputs] == ["state.changed", "state.kept"]
+
+
+def test_values_go_on_and_what_checks_have_noted_does_not(job: Job) -> None:
+    checkpoint = job.trigger("r1", StageSpec("raw"))
+    noted = {CHECKS: {"execution": "e1", "failed": ["no day: 1 row breaks it"]}, "seen": 1}
+    job.coordinator.acknowledge(ack_of(job.begin("r1", "raw"), values=noted))
+    job.coordinator.complete(checkpoint)
+    job.trigger("r2", StageSpec("raw"))
+    handover = claimed(job, "r2", "raw", RAW)
+    write_to(filled(RAW, handover, job.coordinator.files)[0], [])
+    ended_well(job, handover)
+    assert acks.read_ack(job.coordinator.files, "raw", handover.execution).values == {"seen": 1}
 
 
 def test_one_that_was_replaced_acknowledges_nothing(job: Job) -> None:

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import ArrayType, DataType, DecimalType, IntegerType, LongType, StructField, StructType
 
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.rows import reading
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.output import updates
-from airflow_cairn.spark.stored import deltas
+from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.stored.outputs import File, Stored, frame
 from airflow_cairn.storage.errors import DocumentError
 from tests.support.memory_store import MemoryStore
@@ -245,3 +246,19 @@ def test_a_stored_merge_names_no_function_that_is_not_a_merge(merge: dict[str, s
 
 def test_the_command_knows_the_column_of_deleted_keys() -> None:
     assert reading.DELETED == deltas.DELETED
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "needed"),
+    [
+        (DecimalType(17, 2), "sum", True),
+        (DecimalType(18, 2), "sum", False),
+        (DecimalType(17, 2), "max", False),
+        (IntegerType(), "count", True),
+        (LongType(), "sum", False),
+        (ArrayType(IntegerType()), "each(sum)", True),
+    ],
+)
+def test_a_sum_that_an_epochs_partials_alone_may_not_hold(kind: DataType, how: str, needed: bool) -> None:
+    schema = StructType([StructField("n", kind)])
+    assert merges.needs_the_base(schema, {"n": how}) is needed

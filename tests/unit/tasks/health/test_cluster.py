@@ -280,6 +280,15 @@ def test_a_spark_connect_server_that_is_away_or_of_another_spark(connections: De
     assert "the Spark Connect server is Spark 3.5.1" in other.what
 
 
+def test_a_spark_connect_session_gets_the_conf_of_the_stages(connections: Define) -> None:
+    with connect_server() as server:
+        at = {"conn_type": "spark_connect", "host": "localhost", "port": server.port}
+        connections(CONN, json.dumps(at))
+        ask(CONN, {"spark.sql.shuffle.partitions": "7"})
+        [conf] = server.conf.values()
+    assert conf["spark.sql.shuffle.partitions"] == "7"
+
+
 def test_the_command(submit: Submit, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     submit(answer(replace(HEALTHY, executor_java=("11.0.2",))))
