@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -390,6 +391,20 @@ def test_keys_are_in_the_order_of_bytes_however_azure_sorts(sort: Callable[[str]
     listed = sorted(keys, key=lambda key: sort(key.removesuffix("/")))
     found = azure_store._in_place((ObjectStat(key, 1, "1") for key in listed), "job/")
     assert [each.key for each in found] == sorted(keys, key=order)
+
+
+def test_a_token_of_azure_is_used_until_shortly_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, given = [0.0], iter(("first", "second"))
+
+    class Identity:
+        def get_token(self, _scope: str) -> SimpleNamespace:
+            return SimpleNamespace(token=next(given), expires_on=now_s[0] + 3600)
+
+    monkeypatch.setattr(azure_store, "_tokens", {})
+    monkeypatch.setattr(azure_store, "_credentials", {(None, None): Identity()})
+    monkeypatch.setattr(azure_store, "system_time", lambda: now_s[0])
+    for now_s[0], token in ((0, "first"), (3290, "first"), (3310, "second")):
+        assert azure_store._authorization(AzureOptions(), HOST, "GET", "/", {}, {}) == f"Bearer {token}"
 
 
 def test_a_password_for_the_host_is_no_credential(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -656,7 +656,8 @@ def test_tokens_are_compared_and_not_ids(place: Place, monkeypatch: pytest.Monke
     assert place.rows() == [*range(6)]
     assert place.staged() == place.named()
     if isinstance(place, Iceberg):
-        (marks,) = [each for each in place.table.properties.values() if each.startswith("[")]
+        found = [text for name, text in place.table.properties.items() if name.startswith(iceberg.PREFIX)]
+        (marks,) = [text for text in found if text.startswith("[")]
         assert len(json.loads(marks)) == 3
 
 
