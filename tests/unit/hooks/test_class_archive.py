@@ -59,8 +59,8 @@ def test_it_is_missing_only_where_it_would_be_used_and_can_be_made(home: Path, t
     assert not lacks(), "Java makes none while a folder on the class path has files"
     (tmp_path / "empty").mkdir()
     assert lacks(SPARK_CONF_DIR=str(tmp_path / "empty"))
-    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
-        assert not lacks(SPARK_CONF_DIR=str(tmp_path / "empty"), **{name: str(home / "conf")})
+    assert not lacks(SPARK_CONF_DIR=str(tmp_path / "empty"), HADOOP_CONF_DIR=str(home / "conf"))
+    assert not lacks(SPARK_CONF_DIR=str(tmp_path / "empty"), YARN_CONF_DIR=str(home / "conf"))
 
 
 def test_so_may_the_defaults_of_the_site(home: Path, tmp_path: Path) -> None:
