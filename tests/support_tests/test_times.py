@@ -26,7 +26,7 @@ REPORT = """<testsuites><testsuite time="700.2">
 
 SAID = """
 the time of each lane
-  all others              1 tests    1 min 01 s
+  in one JVM              1 tests    1 min 01 s
   with an Airflow         2 tests   10 min 00 s
   without real parts     12 tests    1 min 06 s
   in all                 15 tests   11 min 40 s

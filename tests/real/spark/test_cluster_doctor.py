@@ -70,7 +70,7 @@ def drivers() -> list[list[str]]:
 CONF = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", **small_conf()}
 
 
-@pytest.mark.soak  # it starts a cluster; the report is that of the Connect server below
+@pytest.mark.soak  # it starts a cluster; test_cluster_probe.py has the report
 def test_driver_and_executors_of_a_standalone_cluster(
     cluster: SparkCluster, connections: Define, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +124,7 @@ def test_a_standalone_cluster_that_gives_no_executor(
     wait_until(lambda: not drivers(), PATIENT_S, "the driver to end", details=lambda: f"{drivers()}")
 
 
-@pytest.mark.soak  # it starts a server; tests/unit/tasks/health/test_cluster.py reads such reports
+@pytest.mark.soak  # it starts a server; test_cluster_probe.py has the report
 def test_a_spark_connect_server_and_its_executors(connections: Define) -> None:
     with ConnectServer(env={"SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN}) as server:
         at = {"conn_type": "spark_connect", "host": "localhost", "port": server.port, "password": TOKEN}

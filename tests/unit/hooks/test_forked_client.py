@@ -139,7 +139,8 @@ def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stages]:
         yield made
         made.end_server()
         for each in made.processes():
-            each.resume()
+            with suppress(psutil.NoSuchProcess):
+                each.resume()
         wait_until(lambda: not made.processes(), 60, "the processes to end with the Spark server", details=str)
 
 

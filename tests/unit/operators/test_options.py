@@ -106,7 +106,7 @@ def test_options_of_the_job_outlive_an_attempt(world: World) -> None:  # semanti
     [
         ((), "at least one stage"),
         ((StageSpec("a"), StageSpec("a")), "same uid"),
-        ((StageSpec("a", upstream=("b",)),), "no stage"),
+        ((StageSpec("a", upstream=("b",)),), "is not a stage of the job"),
         ((StageSpec("a", upstream=("b",)), StageSpec("b", upstream=("a",))), "circle"),
         ((StageSpec("a", upstream=("a",)),), "circle"),
         ((StageSpec("a", parallelism=0),), "parallelism must be a whole number of at least 1"),
