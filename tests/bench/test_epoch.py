@@ -14,6 +14,7 @@ from bench.measuring import epoch_in_airflow
 from bench.measuring.epoch_arms import Spent
 from bench.measuring.epoch_work import Work, union_s, work
 from scripts.setup.base import ROOT
+from tests.support.figures import undocumented
 
 SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 
@@ -93,4 +94,4 @@ def test_a_small_run_prints_what_is_documented(transport: str) -> None:
     assert found[f"plain_queries_{transport}"] == 4
     assert found[f"queries_{transport}"] == 4, "the states are small: one query a stage"
     told = (epoch.__doc__ or "").replace("…", transport).replace("warm", transport)
-    assert all(f"`{name.removesuffix('_spread')}`" in told for name in found), found
+    assert undocumented(found, told) == []

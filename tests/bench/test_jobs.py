@@ -10,6 +10,7 @@ import pytest
 
 from bench import jobs
 from scripts.setup.base import ROOT
+from tests.support.figures import undocumented
 
 
 @pytest.mark.s3
@@ -23,4 +24,4 @@ def test_a_small_run_prints_what_is_documented(form: list[str]) -> None:
     reads = found["requests_an_epoch"]["get_object"] + found["requests_an_epoch"]["head_object"]
     assert 18 < reads < 28, "cairn stats estimates 21 for an epoch of two stages"
     assert (found["trigger_requests_an_epoch"] > 0) == (found["most_deferred"] > 0) == bool(form)
-    assert all(f"`{name}`" in (jobs.__doc__ or "") for name in found), found
+    assert undocumented(found, jobs.__doc__) == []

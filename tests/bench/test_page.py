@@ -7,6 +7,7 @@ import json
 import pytest
 
 from bench import page
+from tests.support.figures import undocumented
 
 
 @pytest.mark.large
@@ -20,4 +21,4 @@ def test_a_small_run_prints_what_is_documented(
     page.main()
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["requests_per_minute_100"] == found["requests_per_minute_1"] > 0
-    assert all(f"`{name}`" in (page.__doc__ or "") for name in found), found
+    assert undocumented(found, page.__doc__) == []
