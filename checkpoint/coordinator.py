@@ -146,7 +146,7 @@ class Coordinator(UseCase):
 
     def known_head(self) -> Head:
         """Give the head as this process has seen it last, without a request; read it if it has seen none."""
-        return self._heads.known or self._heads.load()
+        return self._heads.known_or_read()
 
     def observe(self, look: Callable[[Head], R]) -> R:
         """Call `look` on the head, and again if the head changed during the call; see `HeadStore.observe`."""

@@ -87,7 +87,7 @@ def touched(act: Callable[[], Any]) -> tuple[set[str], Any]:
     seen: set[str] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        # What a module evaluates when it is imported, or when its annotations are read, is no function of it.
+        # An import, or a look at annotations, runs the code of a module and calls none of its functions.
         if event == "call" and frame.f_code.co_name != "<module>":
             seen.add(str(frame.f_globals.get("__name__", "")))
 

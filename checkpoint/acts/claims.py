@@ -1,8 +1,8 @@
 """Claims the right to submit a stage's application (semantics F2, F5, W4).
 
-The claim is the create-once handover of the stage's current execution. The driver asks
-whether that still counts when its block begins, so a try that has made the handover does not ask. If the program has no
-block, or the handover was there before, the try reads the head again.
+The claim is the create-once handover of the stage's current execution. The driver asks whether that still counts when
+its block begins, so a try that has made the handover does not ask. If the program has no block, or the handover was
+there before, the try reads the head again.
 
 If another try holds the handover and has not acknowledged, that try is dead or a zombie, and the stage fails over,
 whether or not a callback ran before. The exception is a driver that lives on a cluster: the new try takes it over

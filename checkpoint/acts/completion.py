@@ -235,8 +235,8 @@ class Completion(UseCase):
         # Documents never change. Another attempt, in which the stage may be the last, is left to `wait_for_checkpoint`.
         entry, document = self._attempt(self._heads.known, epoch)
         # With other epochs beside it the head has mostly changed, and the metadata would be written for nothing.
-        alone = document is not None and document.limits.max_concurrent == 1
-        if not (looked or alone or (document is not None and _is_read(document, stage))):
+        suffices = document is not None and (document.limits.max_concurrent == 1 or _is_read(document, stage))
+        if not (looked or suffices):
             entry, document = self._attempt(self._heads.load(), epoch)
         read: dict[str, AckDocument] | None = None
         read_of = ""

@@ -1,9 +1,9 @@
 """Resumes an epoch whose attempt ended without a successor.
 
 The attempt expired, was aborted, was overtaken (C2), or failed within the limit (D5). A stage's next try resumes the
-epoch because the stage is about to run; `wait_for_checkpoint` does so if the epoch goes on by itself.
-Both open the next attempt in one swap and carry over executions from the one before (semantics F2). If no place is
-free, both wait in the queue, as the oldest request of their kind (T2).
+epoch because the stage is about to run; `wait_for_checkpoint` does so if the epoch goes on by itself. Both open the
+next attempt in one swap and carry over executions from the one before (semantics F2). If no place is free, both wait in
+the queue, as the oldest request of their kind (T2).
 """
 
 from __future__ import annotations

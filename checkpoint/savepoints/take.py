@@ -121,7 +121,7 @@ class Savepoints(UseCase):
 
         Uses the head that this process has seen last, so a job without such savepoints costs no request.
         """
-        head = self._heads.known or self._heads.load()
+        head = self._heads.known_or_read()
         asked = (entry for entry in head.savepoints if entry.actor)
         return tuple(entry for entry in asked if self._ready(entry) is not None)
 
@@ -156,7 +156,7 @@ class Savepoints(UseCase):
         An older head does no harm: the swap that completes the savepoint asks once more. See
         `history.savepoint_held_by`.
         """
-        return history.savepoint_held_by(self._heads.known or self._heads.load(), entry)
+        return history.savepoint_held_by(self._heads.known_or_read(), entry)
 
     def awaited_by(self, entry: SavepointEntry) -> str:
         """Say for users what a pending savepoint waits for; completes the sentence "it waits for …"."""

@@ -101,6 +101,10 @@ class HeadStore:
         """The version that this process knows, for uses where an outdated one does no harm; None: it knows none."""
         return self._last.head if self._last is not None else None
 
+    def known_or_read(self) -> Head:
+        """Give the version that this process knows; read the newest if it knows none."""
+        return self.known or self.load()
+
     def has_changed(self) -> bool:
         """Tell whether the head differs from the version that this process knows; one request (semantics W2)."""
         before = self._last

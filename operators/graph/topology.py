@@ -210,10 +210,10 @@ def stands_aside(trigger: TriggerOperator) -> bool:
     of a callback or an asset.
 
     Args:
-        trigger: see `first_stages_of`.
+        trigger: given by `trigger_before`.
     """
     is_run = trigger.on_execute_callback or trigger.on_success_callback or trigger.inlets or trigger.outlets
-    return not (is_run or trigger.upstream_task_ids) and _begins_with_stages(trigger)
+    return not (is_run or trigger.upstream_task_ids)
 
 
 def triggers_alone(trigger: TriggerOperator) -> bool:

@@ -28,7 +28,7 @@ from ...tasks.job_settings import (
 )
 from ...tasks.messages import skipping
 from ...tasks.reports import lineage
-from ..graph.declaration import Exchange, StageOperator, TriggerOperator, checked_exchange, checked_reads, stage_uid
+from ..graph.declaration import Exchange, StageOperator, checked_exchange, checked_reads, stage_uid
 from ..graph.topology import stands_aside, trigger_before
 from . import programs
 from .extras import log_restore_source
@@ -92,11 +92,10 @@ class EpochStage(StageOperator):
 
         Airflow passes over a task in one round of its scheduler, sleeps, and looks at the tasks after it in the next.
         """
-        if self._trigger_rule == TriggerRule.ALL_SUCCESS and len(self.upstream_task_ids) == 1:
-            before = self.dag.get_task(*self.upstream_task_ids)
-            if isinstance(before, TriggerOperator) and stands_aside(before):
-                return TriggerRule.ALWAYS
-        return self._trigger_rule
+        if self._trigger_rule != TriggerRule.ALL_SUCCESS:
+            return self._trigger_rule
+        before = trigger_before(self)
+        return self._trigger_rule if before is None or not stands_aside(before) else TriggerRule.ALWAYS
 
     @trigger_rule.setter
     def trigger_rule(self, rule: TriggerRule) -> None:
