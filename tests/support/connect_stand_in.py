@@ -25,7 +25,8 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
 
     version: str = "4.3.0"
     token: str | None = None
-    address: str = "localhost:0"
+    address: str = "127.0.0.1:0"
+    """One address alone: `localhost` may be two, whose second another process has."""
     port: int = 0
     shown: list[str] = field(default_factory=list)
     """Tokens, in order."""
@@ -113,7 +114,7 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
 
 @contextmanager
 def connect_server(**options: Any) -> Iterator[ConnectStandIn]:
-    """Run one, on a free port of localhost unless its address says otherwise.
+    """Run one, on a free port of loopback unless its address says otherwise.
 
     Args:
         **options: fields of `ConnectStandIn`.

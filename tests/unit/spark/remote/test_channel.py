@@ -65,7 +65,7 @@ def test_the_token_is_given_and_a_wrong_one_is_refused() -> None:
 
 def test_who_listens_at_the_ipv6_address_of_localhost_gets_nothing() -> None:  # semantics V4
     with (
-        connect_server(token="right", address="127.0.0.1:0") as server,
+        connect_server(token="right") as server,
         connect_server(token="right", address=f"[::1]:{server.port}") as other,
     ):
         made = server_of("localhost", server.port, token="right")
@@ -105,7 +105,7 @@ def test_a_port_that_speaks_something_else_is_no_endless_wait(
 
 def test_what_is_no_spark_connect_server_is_refused() -> None:
     other = grpc.server(ThreadPoolExecutor(1))
-    port = other.add_insecure_port("localhost:0")
+    port = other.add_insecure_port("127.0.0.1:0")
     other.start()
     try:
         with ConnectChannel(server_of("localhost", port)) as it, raises_code("wrong_server", match="is no Spark"):

@@ -140,7 +140,7 @@ def test_a_spark_that_has_stopped_behind_its_tls_end_says_so(
 
 def test_what_another_user_has_at_sparks_port_gets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's JVM is gone, and this end does not know it yet."""  # semantics V4
-    with connect_server(address="127.0.0.1:0") as other, tls_end(other.port, tmp_path) as end:
+    with connect_server() as other, tls_end(other.port, tmp_path) as end:
         with tls_to(end.port) as connection:
             connection.sendall(b"x")
             assert connection.recv(1), "one of this user"
