@@ -104,6 +104,7 @@ class Coordinator(UseCase):
 
         notices = Notices(opened)
         self.deliver = notices.deliver
+        self.run_again = notices.run_again
         self.forget_listener = notices.forget
         self.mirror = Mirroring(opened).run
         self.give_up_mirror = GivingUp(opened).give_up

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import (
 from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.documents import layout
 from ..checkpoint.errors import AirflowApiError, CallbackError, CheckpointFailedError
-from ..checkpoint.extensions.contracts import CheckpointListener, check_listeners
+from ..checkpoint.extensions.contracts import CheckpointListener, check_listeners, commit_checks
 from ..checkpoint.validation import check_seconds, check_spelling
 from ..hooks.storage import CheckpointStorageHook
 from ..hooks.task_refs import TaskRef
@@ -257,6 +257,7 @@ class CheckpointSensor(BaseSensorOperator):
                 poll_interval=self.poke_interval,
                 asked=self._asked,
                 rechecks=self._where_of is not None,
+                completes=not commit_checks(self.listeners),
             ),
             method_name="execute_complete",
             kwargs={"deadline": deadline.isoformat()},
@@ -309,9 +310,7 @@ class CheckpointSensor(BaseSensorOperator):
 
                 check_awaited(coordinator.job, epoch, before, progress, waits_for, states, why)
             if isinstance(progress, Ready):
-                with suppress(CheckpointFailedError):  # the checkpoint has ended since; another attempt may be open
-                    coordinator.complete(progress.checkpoint)
-                progress = coordinator.go_on(epoch)
+                progress = self._complete(coordinator, epoch, progress.checkpoint, ti)
             if isinstance(progress, EpochCompleted):
                 return self._completed(coordinator, settings, progress, ti)
         except UnavailableError as error:
@@ -328,6 +327,22 @@ class CheckpointSensor(BaseSensorOperator):
         if isinstance(progress, Ready):
             return None
         return self._ended(coordinator, settings, progress, ti)
+
+    def _complete(
+        self, coordinator: Coordinator, epoch: str, checkpoint: int, ti: RuntimeTaskInstanceProtocol
+    ) -> Progress:
+        """Complete the checkpoint, or have the stages run again whose changes a listener could not commit (C4)."""
+        checks = commit_checks(self.listeners)
+        again = coordinator.run_again(epoch, checks) if checks else ()
+        if not again:
+            with suppress(CheckpointFailedError):  # the checkpoint has ended since; another attempt may be open
+                coordinator.complete(checkpoint)
+            return coordinator.go_on(epoch)
+        log.warning("Checkpoint %d: %s cannot be committed, so it runs again", checkpoint, ", ".join(again))
+        progress = coordinator.go_on(epoch)
+        waits_for = {self._stage_tasks[uid] for uid in _missing(progress) if uid in self._stage_tasks}
+        self._start_again(coordinator, epoch, progress, states_of(ti, waits_for))
+        return progress
 
     def _go_on(self, coordinator: Coordinator, epoch: str, ti: RuntimeTaskInstanceProtocol) -> Progress:
         return coordinator.go_on(epoch, lambda owner: state_of_run(ti, owner))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.documents import staged_tables
-from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRows, TableDescription
+from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRows, TableDescription, staged_of
 from ..checkpoint.errors import InvalidStateError
 from .contract import Mark, NewTable, OpenTable, refused
 from .declared import IcebergTable
@@ -22,7 +22,7 @@ from .sink import TableSink, described_at
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
-    from ..checkpoint.extensions.committables import CheckpointNotice
+    from ..checkpoint.extensions.committables import CheckpointNotice, Committable
     from ..checkpoint.extensions.contracts import RewindNotice
 
 log = logging.getLogger("airflow_cairn")
@@ -81,6 +81,24 @@ class BranchSink(TableSink):
             location=table.library.location(),
         )
         return described, []
+
+    def runs_again(self, committables: Sequence[Committable]) -> Mapping[str, str]:
+        """Give the stage whose branch cannot become `main`, unless it has run again before in this epoch.
+
+        A branch beside the epoch's notes from where `main` has moved: one that begins there or later is the second.
+        """
+        again = {}
+        for each in (each for each in committables if each.name == self.name):
+            rows = staged_of(each.value, where=each.name)
+            assert rows.branch is not None, "a branch was staged"
+            table = self._loaded()
+            metadata = table.library.metadata
+            problem = _unfit(metadata, rows.folder, rows.branch)
+            if problem is None or str(metadata.table_uuid) != rows.branch.table_id:
+                continue
+            if _note(table, f"{rows.staging}_overtaken", int(rows.branch.base or 0)):
+                again[each.stage] = f"{problem}; it begins with what is there now"
+        return again
 
     def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
         """Fast-forward `main` to the checkpoint's branch, unless that has been done; then remove the epoch's branches.
@@ -202,6 +220,30 @@ def _history(metadata: Any, number: int | None) -> Iterator[int]:
     while number and (snapshot := metadata.snapshot_by_id(number)):
         yield number
         number = snapshot.parent_snapshot_id
+
+
+def _note(table: OpenIceberg, name: str, base: int) -> bool:
+    """Note where `main` is, for a branch that begins elsewhere; False: this one begins at the note, or after it."""
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
+
+    library = table.library
+    metadata = library.metadata
+    if (noted := metadata.refs.get(name)) is not None:
+        return noted.snapshot_id not in _history(metadata, base)
+    now = metadata.current_snapshot_id
+    if now is None:
+        return False
+    branch = {"action": "set-snapshot-ref", "ref-name": name, "type": "branch", "snapshot-id": now}
+    requirements = (
+        AssertTableUUID(type="assert-table-uuid", uuid=metadata.table_uuid),
+        AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": None}),
+    )
+    try:
+        library.catalog.commit_table(library, requirements, (SetSnapshotRefUpdate.model_validate(branch),))
+    except CommitFailedException:
+        log.info("Another process has noted %s.", name)
+    return True
 
 
 def _removals(refs: dict[str, Any], beginning: str) -> list[Any]:

@@ -63,6 +63,7 @@ class CheckpointTrigger(PollingTrigger):
         asked: the checkpoint for which the task has already cleared the tasks that must run again; only a task may
             clear.
         rechecks: whether the task looks from time to time: only it sees that the DAG file no longer has a stage.
+        completes: whether the trigger completes the checkpoint; with False the task does, after it has asked listeners.
 
     Raises:
         InvalidConfigError: the interval is not positive.
@@ -77,11 +78,13 @@ class CheckpointTrigger(PollingTrigger):
         poll_interval: float = 5.0,
         asked: int | None = None,
         rechecks: bool = False,
+        completes: bool = True,
     ) -> None:
         super().__init__(storage, job, aws_conn_id, poll_interval)
         self.epoch = epoch
         self.asked = asked
         self.rechecks = rechecks
+        self.completes = completes
         self._whole_look_s = max(poll_interval, min(WHOLE_LOOK_S, 12 * poll_interval))
         self._is_spare = False
         """Whether a task completes the checkpoint, and this trigger only if that task has died."""
@@ -99,6 +102,7 @@ class CheckpointTrigger(PollingTrigger):
             "epoch": self.epoch,
             "asked": self.asked,
             "rechecks": self.rechecks,
+            "completes": self.completes,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -137,7 +141,7 @@ class CheckpointTrigger(PollingTrigger):
         if before is not None and coordinator.is_unchanged(before):
             return before
         progress = coordinator.go_on(self.epoch)
-        if isinstance(progress, Ready):
+        if isinstance(progress, Ready) and self.completes:
             with suppress(CheckpointFailedError):  # the checkpoint has ended since; another attempt may be open
                 coordinator.complete(progress.checkpoint)
             progress = coordinator.go_on(self.epoch)

@@ -57,8 +57,8 @@ class FailureReport:
     """The stage was given up, and a person has asked for another try: the next attempt is opened, and the restart count
     starts at zero (F4, F6)."""
     again: bool = False
-    """Nothing has failed: a person has cleared the stage's task after it had acknowledged. The stage runs again (F5),
-    and no restart is counted."""
+    """Nothing has failed: a person has cleared the stage's task after it had acknowledged (F5), or a listener could not
+    commit its changes (C4). The stage runs again, and no restart is counted."""
     try_number: int = 0
     """Try number of the failed try; 0: unknown. If a task is cleared while it runs, Airflow reports the end of the old
     try under the id of the next one, which may run by then (measured)."""

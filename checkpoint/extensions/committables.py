@@ -107,6 +107,12 @@ def staged_in(files: JobFiles, metadata: DocumentRef) -> tuple[Committable, ...]
     )
 
 
+def staged_so_far(files: JobFiles, document: PendingDocument) -> tuple[Committable, ...]:
+    """Give the staged changes of the stages that have acknowledged in a pending checkpoint."""
+    executions = document.executions.items()
+    return tuple(each for uid, execution in executions for each in _of_marker(files, uid, execution))
+
+
 def _aborted(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> tuple[Committable, ...]:
     document = _document(files, notice)
     if document is None or _may_have_been_committed(head, notice):

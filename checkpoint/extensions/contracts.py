@@ -7,7 +7,7 @@ notified of a checkpoint's end (C4, D4). DAG files import this module, so it imp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ from ..validation import check_named
 
 if TYPE_CHECKING:
     from ..documents.strict_json import Json
-    from .committables import CheckpointNotice
+    from .committables import CheckpointNotice, Committable
 
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 
@@ -154,6 +154,25 @@ class CheckpointListener(Protocol):
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         """Drop the staged changes of the checkpoint; `notice.latest` is the newest completed one."""
+
+
+@runtime_checkable
+class CommitCheck(CheckpointListener, Protocol):
+    """A listener that can tell before a checkpoint completes that it could not commit a stage's changes (C4)."""
+
+    def runs_again(self, committables: Sequence[Committable]) -> Mapping[str, str]:
+        """Give the stages that have to run again, each with its reason.
+
+        May be called more than once, from different processes.
+
+        Args:
+            committables: all that the stages of the pending checkpoint have staged.
+        """
+
+
+def commit_checks(listeners: Sequence[CheckpointListener]) -> tuple[CommitCheck, ...]:
+    """Give the listeners that only a task may ask before it completes a checkpoint."""
+    return tuple(each for each in listeners if isinstance(each, CommitCheck))
 
 
 def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:

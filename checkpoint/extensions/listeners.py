@@ -7,11 +7,14 @@ tasks at once may both call it. So a listener must be idempotent by checkpoint i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 
 from ...storage.errors import GoneError
 from ...storage.records import dataclass
+from ..acts.failover import Failover, FailureReport
 from ..acts.use_case import UseCase
+from ..answers import FailedOver
 from ..documents.entries import Notice
 from ..documents.head import Head, check_no_mirror
 from ..errors import CallbackError, DocumentError
@@ -21,8 +24,10 @@ from ..remedies import forget_listener
 from ..rules import history
 from ..store.head_store import Decision, changed
 from ..store.job_files import JobFiles
-from .committables import CheckpointNotice, told_of
-from .contracts import CheckpointListener, check_listeners
+from .committables import CheckpointNotice, staged_so_far, told_of
+from .contracts import CheckpointListener, CommitCheck, check_listeners
+
+log = logging.getLogger("airflow_cairn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,41 @@ class Notices(UseCase):
                 failed=", ".join(sorted(failures)),
             ) from failure.error
         return calls
+
+    def run_again(self, epoch: str, checks: Sequence[CommitCheck]) -> tuple[str, ...]:
+        """Have the stages run again whose changes the listeners could not commit, before the checkpoint completes.
+
+        All stages have acknowledged. Like a stage that a user clears (F5), such a stage gets a new execution in the
+        epoch's next attempt, with its region and the stages after it. A listener that cannot tell, as its catalog does
+        not answer, delays nothing: the commit finds out the same later.
+
+        Args:
+            epoch: the epoch's name.
+            checks: the listeners to ask.
+
+        Returns:
+            The stages that run again, by this call. None where another process has completed the checkpoint since, or
+            has opened an attempt.
+        """
+        entry = self._heads.load().pending_of_epoch(epoch)
+        document = self._documents.readable(entry)
+        if document is None:
+            return ()
+        staged = staged_so_far(self._files, document)
+        again: dict[str, str] = {}
+        for each in checks:
+            try:
+                again.update(each.runs_again(staged))
+            except Exception as error:  # noqa: BLE001 - foreign code, and only a look
+                log.warning("%s could not look whether it can commit: %s", each.name, one_line(repr(error)))
+        failover = Failover(self._job)
+        done = []
+        for stage, why in sorted(again.items()):
+            report = FailureReport(epoch, stage, why, again=True)
+            answer = failover.fail_over(report, document.executions[stage].token)
+            if isinstance(answer, FailedOver) and answer.created:
+                done.append(stage)
+        return tuple(done)
 
     def forget(self, name: str, checkpoint: int | None = None) -> int:
         """Give up notices of one listener.

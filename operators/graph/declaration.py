@@ -153,6 +153,8 @@ class StageOperator(BaseOperator):
     max_parallelism: int | None
     reads: tuple[str, ...]
     exchange: Exchange | None
+    completes: bool = True
+    """Whether its task may complete the checkpoint; False where `wait_for_checkpoint` first asks listeners (C4)."""
     application_args: list[Any] | None = None
     """The program's arguments, where the stage gives them itself."""
 

@@ -93,7 +93,8 @@ class StageClaim:
                     self._run_name(),
                     self.uid,
                 )
-                complete_if_last(self.coordinator, self.epoch, self.uid)
+                if self.operator.completes:
+                    complete_if_last(self.coordinator, self.epoch, self.uid)
             case EpochCompleted():
                 self._check_took_part(answer)
             case Failed():

@@ -14,6 +14,7 @@ from ...checkpoint.acts.carry_over import replaced_executions
 from ...checkpoint.answers import Reconnect, Submit
 from ...checkpoint.config import check_parallelism
 from ...checkpoint.errors import CheckpointError, InvalidConfigError
+from ...checkpoint.extensions.contracts import commit_checks
 from ...hooks.task_refs import why_ended
 from ...storage.names import check_name
 from ...tasks.dag_runs import stop_if_paused
@@ -69,6 +70,7 @@ class EpochStage(StageOperator):
     ) -> CheckpointScope | None:
         """Check and keep the options of a stage, which `SparkEpochOperator` describes; gives the group's."""
         scope = scope_of(self.task_group)
+        self.completes = scope is None or not commit_checks(scope.listeners)
         if scope is not None:
             aws_conn_id = scope.own("aws_conn_id", aws_conn_id)
         self.storage = storage if storage is not None or scope is None else scope.storage
@@ -175,7 +177,8 @@ class EpochStage(StageOperator):
         with settings.naming_connection():
             self._run_execution(context, run, until_end)
         log.info("Checkpoint %s: acknowledged", run.title)
-        complete_if_last(run.coordinator, it.epoch, it.stage, looked=not self.ended_here)
+        if self.completes:
+            complete_if_last(run.coordinator, it.epoch, it.stage, looked=not self.ended_here)
         stop_if_paused(run.coordinator, context["ti"])
         return {"checkpoint": it.checkpoint, "epoch": it.epoch, "attempt": it.attempt, "stage": it.stage}
 

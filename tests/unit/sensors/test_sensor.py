@@ -93,6 +93,7 @@ def test_it_waits_in_the_triggerer(job: Job) -> None:
         "aws_conn_id": None,
         "poll_interval": 2.0,
         "asked": None,
+        "completes": True,
         "rechecks": False,
     }
     assert deferred.method_name == "execute_complete"

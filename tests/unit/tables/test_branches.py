@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CallbackError, InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.spark import Epoch, staged_tables
 from airflow_cairn.tables.branches import BranchSink
@@ -222,6 +223,83 @@ def test_an_epoch_is_overtaken_once(place: Branched) -> None:
     with pytest.raises(InvalidStateError, match=r"did so before in this epoch\. Have them wait"):
         place.run("a", 2, after=lambda: place.foreign(9))
     assert place.rows() == [1, 8, 9]
+
+
+def run_again(place: Branched) -> tuple[str, ...]:
+    """Do what the task that waits does before it completes the checkpoint."""
+    return place.pipeline.coordinator.run_again(epoch_name("a"), [place.new_sink()])
+
+
+def test_an_epoch_is_overtaken_once_after_its_stage_acknowledged(place: Branched) -> None:
+    """The stage runs again on what is there; the second time the commit is owed, and a person is told."""
+    place.begin("a")
+    place.run("a", 2)
+    assert run_again(place) == (), "nobody has moved main"
+    place.foreign(8)
+    assert run_again(place) == ("routes",)
+    pending = place.pipeline.coordinator.head().pending
+    assert [(each.attempt, each.restarts) for each in pending] == [(2, 0)]
+    assert run_again(place) == (), "it has not acknowledged yet"
+    place.run("a", 2)
+    assert run_again(place) == ()
+    place.foreign(9)
+    assert run_again(place) == ()
+    place.pipeline.complete("a")
+    with pytest.raises(CallbackError, match=r"main has moved from snapshot .* cairn forget-listener"):
+        place.deliver()
+    assert place.rows() == [1, 8, 9]
+
+
+@pytest.mark.parametrize("what", ["before", "after", "lost", "two", "nobody"])
+def test_who_dies_before_a_stage_runs_again(place: Branched, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A note in the table, then the swap that opens the next attempt: whoever comes next goes on."""
+    place.begin("a")
+    place.run("a", 2)
+    place.foreign(8)
+    commit = SqlCatalog.commit_table
+    calls = []
+
+    def others(catalog: Any, *given: Any) -> Any:
+        calls.append(1)
+        if what == "before":
+            raise Killed
+        if what == "two" and len(calls) == 1:
+            assert run_again(place) == ("routes",)
+        found = commit(catalog, *given)
+        if what in ("after", "lost"):
+            raise Killed if what == "after" else ConnectionError("reset")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "commit_table", others)
+        try:
+            assert run_again(place) == (() if what in ("two", "lost") else ("routes",))
+        except Killed:
+            assert what in ("before", "after")
+    if what not in ("two", "nobody"):
+        place.foreign(9)
+        assert run_again(place) == ("routes",)
+    place.run("a", 2)
+    assert run_again(place) == ()
+    place.pipeline.complete("a")
+    for _ in range(2):
+        place.deliver()
+        assert (place.rows(), place.branches()) == ([1, 2, 8, *([9] if what not in ("two", "nobody") else [])], set())
+
+
+def drop_branch(place: Branched) -> None:
+    [name] = place.branches()
+    place.table.manage_snapshots().remove_branch(name).commit()
+    place.tidy()
+
+
+@pytest.mark.parametrize("act", [Branched.drop, drop_branch])
+def test_who_looks_before_the_commit(place: Branched, act: Callable[[Branched], Any]) -> None:
+    """A branch that is gone is made again. Of a table that is gone, or a catalog that is away, the commit tells."""
+    place.begin("a")
+    place.run("a", 2)
+    act(place)
+    assert run_again(place) == (("routes",) if act is drop_branch else ())
 
 
 def test_an_epoch_after_another(place: Branched) -> None:
