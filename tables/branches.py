@@ -17,13 +17,12 @@ from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRow
 from ..checkpoint.errors import InvalidStateError
 from .contract import Mark, NewTable, OpenTable, refused
 from .declared import IcebergTable
-from .iceberg import OpenIceberg, retention
+from .iceberg import OpenIceberg, retention, tag_of, tags_of
 from .sink import TableSink, described_at
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
     from ..checkpoint.extensions.committables import CheckpointNotice, Committable
-    from ..checkpoint.extensions.contracts import RewindNotice
 
 log = logging.getLogger("airflow_cairn")
 
@@ -42,11 +41,9 @@ class BranchSink(TableSink):
 
     def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
         """Remember how the checkpoint's epoch has named its branches, which nothing commits any more."""
+        super().restore(checkpoint, state)
         before = described_at(checkpoint, state)
         self._earlier = before.staging if before and before.parts else ""
-
-    def rewound(self, notice: RewindNotice) -> None:
-        """Leave `main` where it is: what has come by a branch, the author's SQL alone could take back."""
 
     def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:  # noqa: ARG002 - the port's
         """Fix the table and the beginning of the names of the epoch's branches.
@@ -79,6 +76,7 @@ class BranchSink(TableSink):
             format=Format.ICEBERG,
             parts=self._parts,
             location=table.library.location(),
+            rolls_back=self.table.on_rewind == "roll_back",
         )
         return described, []
 
@@ -155,12 +153,13 @@ class BranchSink(TableSink):
         assert staged.branch is not None, "a branch was staged"
         library = table.library
         refs, now = library.metadata.refs, library.metadata.current_snapshot_id
+        head = int(staged.branch.head)
         if problem := _unfit(library.metadata, staged.folder, staged.branch):
             raise self._refused(mark, problem)
-        head = int(staged.branch.head)
         updates: list[Any] = [
             SetPropertiesUpdate(action="set-properties", updates=table.properties(mark)),
             *_removals(refs, staged.staging),
+            *_tagged(library.metadata, mark, head),
         ]
         if head not in _history(library.metadata, now):
             forward = {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": head}
@@ -252,6 +251,20 @@ def _removals(refs: dict[str, Any], beginning: str) -> list[Any]:
     gone = [name for name in refs if re.match(rf"{re.escape(beginning)}(_|\Z)", name)]
     return [
         RemoveSnapshotRefUpdate.model_validate({"action": "remove-snapshot-ref", "ref-name": name}) for name in gone
+    ]
+
+
+def _tagged(metadata: Any, mark: Mark, head: int) -> list[Any]:
+    """Tag what the checkpoint has made of the table, which a rewind may go back to, and take away what none may."""
+    from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
+
+    if mark.retained is None:
+        return []
+    tag = {"action": "set-snapshot-ref", "ref-name": tag_of(mark.owner, mark.checkpoint), "type": "tag"}
+    gone = [name for checkpoint, name in tags_of(metadata, mark.owner).items() if checkpoint not in mark.retained]
+    return [
+        SetSnapshotRefUpdate.model_validate({**tag, "snapshot-id": head}),
+        *(RemoveSnapshotRefUpdate.model_validate({"action": "remove-snapshot-ref", "ref-name": name}) for name in gone),
     ]
 
 

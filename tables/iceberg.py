@@ -263,17 +263,11 @@ class OpenIceberg:
         from pyiceberg.table.update.snapshot import ManageSnapshots
 
         current = transaction.table_metadata.current_snapshot_id
-        for checkpoint, name in self._tags(transaction.table_metadata, owner).items():
+        for checkpoint, name in tags_of(transaction.table_metadata, owner).items():
             if checkpoint not in keep:
                 ManageSnapshots(transaction).remove_tag(name).commit()
         if new is not None and current is not None:
-            ManageSnapshots(transaction).create_tag(current, f"cairn-{owner}-{new}").commit()
-
-    @staticmethod
-    def _tags(metadata: Any, owner: str) -> dict[int, str]:
-        """Give the names of the sink's tags by checkpoint; another sink's name may begin as this one's."""
-        found = ((re.fullmatch(rf"cairn-{re.escape(owner)}-([0-9]+)", name), name) for name in metadata.refs)
-        return {int(match[1]): name for match, name in found if match}
+            ManageSnapshots(transaction).create_tag(current, tag_of(owner, new)).commit()
 
     def _oldest(self, undone: Undone) -> tuple[Any, int]:
         """Give the oldest snapshot that no longer counts, None if there is none, and the number of them.
@@ -399,6 +393,17 @@ class OpenIceberg:
         """Give the marks of commits that no longer count; one that was taken back has no checkpoint any more."""
         late = takewhile(lambda each: not (at := each.partition(":")[2]) or undone.covers(at), self._marks(owner))
         return [each for each in late if each.partition(":")[2]]
+
+
+def tag_of(owner: str, checkpoint: int) -> str:
+    """Name the tag of a checkpoint's version."""
+    return f"cairn-{owner}-{checkpoint}"
+
+
+def tags_of(metadata: Any, owner: str) -> dict[int, str]:
+    """Give the names of the sink's tags by checkpoint; another sink's name may begin as this one's."""
+    found = ((re.fullmatch(rf"cairn-{re.escape(owner)}-([0-9]+)", name), name) for name in metadata.refs)
+    return {int(match[1]): name for match, name in found if match}
 
 
 def retention(metadata: Any) -> dict[str, Any]:

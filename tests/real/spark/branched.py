@@ -65,7 +65,14 @@ class ByBranches(Iceberg):
         return len(old)
 
     def branches(self) -> set[str]:
-        return {*self.table.metadata.refs} - {"main"}
+        return self._refs("branch") - {"main"}
+
+    def tags(self) -> set[str]:
+        return self._refs("tag")
+
+    def _refs(self, kind: str) -> set[str]:
+        refs = self.table.metadata.refs.items()
+        return {name for name, each in refs if each.snapshot_ref_type == kind}
 
     def at(self, snapshot: int) -> None:
         self.table.manage_snapshots().set_current_snapshot(snapshot).commit()

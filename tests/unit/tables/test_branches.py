@@ -17,7 +17,9 @@ from airflow_cairn.checkpoint.errors import CallbackError, InvalidConfigError, I
 from airflow_cairn.spark import Epoch, staged_tables
 from airflow_cairn.tables.branches import BranchSink
 from airflow_cairn.tables.declared import IcebergTable
+from airflow_cairn.tables.iceberg import OpenIceberg
 from tests.real.spark.branched import ByBranches
+from tests.real.spark.pipeline import Pipeline
 from tests.support.branching_spark import BranchingSpark
 from tests.support.lake import rows_of
 
@@ -320,6 +322,62 @@ def test_an_epoch_after_another(place: Branched) -> None:
     place.pipeline.complete("c")
     place.deliver()
     assert place.rows() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("killed", ["", "before", "after"])
+def test_a_rewind_takes_back_what_came_by_branches(
+    place: Branched, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:  # semantics R5
+    """Each epoch adds two snapshots, and a tag keeps the version to go back to."""
+    place.pipeline = Pipeline(place.pipeline.storage, None, retained=3)
+    for epoch, row in (("a", 2), ("b", 4), ("c", 6)):
+        place.begin(epoch)
+        place.run(epoch, row, row + 1)
+        place.pipeline.complete(epoch)
+    place.deliver()
+    assert (place.rows(), len(place.tags())) == ([1, 2, 3, 4, 5, 6, 7], 3)
+    place.pipeline.coordinator.rewind(1)
+    if killed:
+        real = OpenIceberg.roll_back
+
+        def dying(*given: Any) -> Any:
+            found = real(*given) if killed == "after" else None
+            raise Killed(found)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(OpenIceberg, "roll_back", dying)
+            with pytest.raises(CallbackError, match="failed in rewound: Killed"):
+                place.begin("d")
+    place.begin("e")
+    assert (place.rows(), len(place.tags())) == ([1, 2, 3], 1)
+    place.run("e", 8)
+    place.pipeline.complete("e")
+    place.deliver()
+    assert (place.rows(), place.branches(), len(place.tags())) == ([1, 2, 3, 8], set(), 2)
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        (lambda place: place.foreign(9), "since checkpoint 2 others have committed"),
+        (lambda place: place.expire(by_age=False), "of checkpoint 2, the snapshot before has expired"),
+    ],
+    ids=["foreign", "expired"],
+)
+def test_what_a_rewind_cannot_take_back(place: Branched, act: Callable[[Branched], Any], why: str) -> None:
+    """Nothing changes, and the trigger says why."""
+    place.pipeline = Pipeline(place.pipeline.storage, None, retained=3)
+    for epoch, row in (("a", 2), ("b", 4)):
+        place.begin(epoch)
+        place.run(epoch, row, row + 1, row + 2)
+        place.pipeline.complete(epoch)
+    place.deliver()
+    act(place)
+    before = place.rows()
+    place.pipeline.coordinator.rewind(1)
+    with pytest.raises(CallbackError, match=f"cannot be rolled back: {why}"):
+        place.begin("c")
+    assert place.rows() == before
 
 
 def other_table(place: Branched) -> None:
