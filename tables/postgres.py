@@ -104,7 +104,8 @@ _RIGHTS = {
     Mode.REPLACE: ("INSERT", "DELETE"),
     Mode.UPSERT: ("SELECT", "INSERT", "UPDATE", "DELETE", "TEMPORARY"),
 }
-_NEWEST = "SELECT sink, token, checkpoint, rows, xact FROM {marks} WHERE sink ~ %s AND xact >= %s ORDER BY xact DESC"
+# Where a name is put in, values are too: in a query with parameters psycopg takes a % for the begin of one.
+_NEWEST = "SELECT sink, token, checkpoint, rows, xact FROM {} WHERE sink ~ {} AND xact >= {} ORDER BY xact DESC"
 _RUN_ALONG = """
 WITH RECURSIVE parts(part) AS (
 SELECT %s::oid UNION SELECT inhrelid FROM pg_inherits JOIN parts ON inhparent = part)
@@ -241,8 +242,9 @@ class OpenPostgres:
         with self._connect() as connection:
             if not self._has_marks(connection):
                 return False
-            query = SQL("SELECT 1 FROM {} WHERE sink = %s AND token = %s").format(self._marks())
-            return connection.execute(query, [mark.owner, mark.token]).fetchone() is not None
+            query = SQL("SELECT 1 FROM {} WHERE sink = {} AND token = {}")
+            found = connection.execute(query.format(self._marks(), mark.owner, mark.token)).fetchone()
+            return found is not None
 
     def refresh(self) -> None:
         """See `OpenTable`.
@@ -269,8 +271,9 @@ class OpenPostgres:
                 "xact bigint DEFAULT txid_current(), committed timestamptz DEFAULT now(), PRIMARY KEY (sink, token))"
             )
             _create(connection, columns.format(self._marks()))
-        query = SQL("INSERT INTO {} VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING 1").format(self._marks())
-        return connection.execute(query, [mark.owner, mark.token, mark.checkpoint, added]).fetchone() is not None
+        query = SQL("INSERT INTO {} VALUES ({}, {}, {}, {}) ON CONFLICT DO NOTHING RETURNING 1")
+        values = query.format(self._marks(), mark.owner, mark.token, mark.checkpoint, added)
+        return connection.execute(values).fetchone() is not None
 
     def roll_back(self, undone: Undone) -> int | None:
         """See `OpenTable`: rows that an append has added are known by the transaction, as long as nobody changes them.
@@ -311,10 +314,8 @@ class OpenPostgres:
         found: list[_Added] = []
         if not self._has_marks(connection):
             return found
-        query = SQL(_NEWEST).format(marks=self._marks())
-        for sink, token, checkpoint, rows, xact in connection.execute(
-            query, [f"^{undone.kin}$", int(undone.since or 0)]
-        ):
+        query = SQL(_NEWEST).format(self._marks(), f"^{undone.kin}$", int(undone.since or 0))
+        for sink, token, checkpoint, rows, xact in connection.execute(query):
             if rows is not None:
                 undone.check_owner(sink, checkpoint)
             if sink != undone.owner:
@@ -328,16 +329,16 @@ class OpenPostgres:
     def _delete(self, connection: Any, undone: Undone, added: _Added, due: Sequence[_Added]) -> None:
         from psycopg.sql import SQL
 
-        query = SQL("DELETE FROM {} WHERE xmin = %s::text::xid").format(self._name)
-        found = connection.execute(query, [added.xact]).rowcount
+        query = SQL("DELETE FROM {} WHERE xmin = {}::text::xid").format(self._name, added.xact)
+        found = connection.execute(query).rowcount
         if found != added.rows:
             raise OvertakenError(
                 f"{found} of the {added.rows} rows of checkpoint {added.checkpoint} are as they were added; the others "
                 "were changed by somebody, or by a later upsert or replacement of this job",
                 self._by_hand(undone, due),
             )
-        query = SQL("UPDATE {} SET rows = NULL WHERE sink = %s AND token = %s").format(self._marks())
-        connection.execute(query, [undone.owner, added.token])
+        gone = SQL("UPDATE {} SET rows = NULL WHERE sink = {} AND token = {}")
+        connection.execute(gone.format(self._marks(), undone.owner, added.token))
 
     def _by_hand(self, undone: Undone, due: Sequence[_Added]) -> str:
         """Give the statements for a person: the second one has the next rewind take it for done."""

@@ -252,6 +252,22 @@ def test_the_first_commit_creates_the_table(place: Postgres) -> None:  # semanti
     assert [(each["name"], each["type"]) for each in found] == [(each["name"], each["type"]) for each in fields]
 
 
+def test_names_with_a_per_cent_sign(place: Postgres) -> None:  # semantics C4, R5
+    """In a query with parameters psycopg takes it for the begin of a placeholder."""
+    place.run('CREATE SCHEMA "50%s"; ALTER TABLE "the.shop".orders SET SCHEMA "50%s"; DROP SCHEMA "the.shop"')
+    place.run('ALTER TABLE "50%s".orders RENAME TO "100% \'x\' "" ü"')
+    place.schema, place.owner = "50%s", staged_tables.owner_of("flights", "s3://lake/cairn")
+    place.sink = place.new_sink("100% 'x' \" ü")
+    told = notice(place.stage(place.trigger(3), "a", 1, 2))
+    for _ in range(2):
+        place.sink.notify_checkpoint_complete(told)
+    count = 'SELECT count(*) FROM "50%s"."100% \'x\' "" ü"'
+    assert place.run(count) == [(2,)]
+    place.sink.rewound(RewindNotice("flights", "s3://lake/cairn", 2, 3))
+    assert place.run(count) == [(0,)]
+    place.run('ALTER SCHEMA "50%s" RENAME TO "the.shop"')
+
+
 def test_what_does_not_fit(place: Postgres) -> None:
     assert examine_tables([place.sink], write=True).healthy
     assert place.run("SELECT to_regclass('\"the.shop\".cairn_commits')") == [(None,)], "the probe leaves no table"
