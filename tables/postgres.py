@@ -17,7 +17,7 @@ from ..checkpoint.masking import one_line
 from ..storage.records import dataclass
 from . import MARKS
 from .contract import ALL_MODES, STAGING, Change, DataFile, Mark, NewTable, OvertakenError, Undone, unreadable
-from .staged_files import StagedFiles
+from .staged_files import StagedFiles, filesystem_of
 
 _SPARK = {
     "smallint": "short",
@@ -150,8 +150,7 @@ class OpenPostgres:
             name: value for name, value in settings.items() if not name.startswith(STAGING)
         }
         of_staging = {name.removeprefix(STAGING): value for name, value in settings.items() if name.startswith(STAGING)}
-        filesystem, root = _filesystem(staging, of_staging)
-        self.files = StagedFiles(filesystem, root, staging)
+        self.files = StagedFiles(*filesystem_of(staging, of_staging), staging)
         self._oid: int | None = None
         self._columns: list[tuple[str, str, bool]] = []
         self._lacking: list[str] = []
@@ -481,20 +480,3 @@ def _create(connection: Any, table: Any) -> None:
 
 def _no_right(to: str) -> str:
     return f"gives its connection's user no right to {to}: GRANT it"
-
-
-def _filesystem(url: str, options: Mapping[str, str]) -> tuple[Any, str]:
-    from pyarrow.fs import FileSystem, S3FileSystem
-
-    if not options:
-        filesystem, root = FileSystem.from_uri(url)
-        return filesystem, root
-    named = {
-        "access_key": "AWS_ACCESS_KEY_ID",
-        "secret_key": "AWS_SECRET_ACCESS_KEY",
-        "session_token": "AWS_SESSION_TOKEN",
-        "region": "AWS_REGION",
-        "endpoint_override": "AWS_ENDPOINT_URL",
-    }
-    given = {name: options[key] for name, key in named.items() if key in options}
-    return S3FileSystem(**given), url.partition("://")[2]

@@ -152,6 +152,29 @@ class StagedFiles:
         return f"{self.root}{below}" if self.root else below[1:]
 
 
+def filesystem_of(url: str, options: Mapping[str, str]) -> tuple[Any, str]:
+    """Give the file system of a URL, and the folder as it names it.
+
+    Args:
+        url: of the folder.
+        options: the access to S3, by the names of an environment; empty: pyarrow finds it by itself.
+    """
+    from pyarrow.fs import FileSystem, S3FileSystem
+
+    if not options:
+        filesystem, root = FileSystem.from_uri(url)
+        return filesystem, root
+    named = {
+        "access_key": "AWS_ACCESS_KEY_ID",
+        "secret_key": "AWS_SECRET_ACCESS_KEY",
+        "session_token": "AWS_SESSION_TOKEN",
+        "region": "AWS_REGION",
+        "endpoint_override": "AWS_ENDPOINT_URL",
+    }
+    given = {name: options[key] for name, key in named.items() if key in options}
+    return S3FileSystem(**given), url.partition("://")[2]
+
+
 class FooterAlone:
     """The footer of a Parquet file, in place of the file and of the file system in which a library looks for it.
 
