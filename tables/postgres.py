@@ -426,7 +426,9 @@ class OpenPostgres:
 
         names = SQL(", ").join(map(Identifier, columns))
         if urls:
-            with connection.cursor().copy(SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, names)) as into:
+            with connection.cursor().copy(
+                SQL("COPY {} ({}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')").format(table, names)
+            ) as into:
                 for text in self._texts(urls, columns):
                     into.write(text)
 
@@ -467,7 +469,10 @@ class OpenPostgres:
     def _connect(self) -> Any:
         import psycopg
 
-        return psycopg.connect(**{"connect_timeout": 10, **self._settings})
+        connection = psycopg.connect(**{"connect_timeout": 10, **self._settings})
+        # Whatever the user's default is: what others commit before a lock is to be seen after it.
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        return connection
 
 
 def _create(connection: Any, table: Any) -> None:

@@ -134,6 +134,29 @@ def test_rows_take_the_place_of_others(place: Postgres, monkeypatch: pytest.Monk
     assert [*described.refused] == [Mode.OVERWRITE]
 
 
+@pytest.mark.parametrize("mode", [Mode.UPSERT, Mode.REPLACE])
+def test_what_others_add_before_the_lock_is_changed_too(
+    place: Postgres, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:  # semantics C4
+    """Also where the user's default is a snapshot of the transaction's begin, and another encoding."""
+    place.run("ALTER ROLE postgres SET default_transaction_isolation = 'repeatable read'")
+    place.dsn = psycopg.conninfo.make_conninfo(place.dsn, client_encoding="latin1")
+    key = ("id",) if mode is Mode.UPSERT else ()
+    told = notice(place.stage(place.trigger(3), "a", 1, mode=mode, key=key))
+    lock = OpenPostgres._lock
+
+    def late(*given: Any) -> None:
+        place.run("INSERT INTO \"the.shop\".orders VALUES (1, 'theirs')")
+        lock(*given)
+
+    monkeypatch.setattr(OpenPostgres, "_lock", late)
+    try:
+        place.new_sink().notify_checkpoint_complete(told)
+        assert place.run('SELECT * FROM "the.shop".orders') == [(1, route_of(1)["route"][0])]
+    finally:
+        place.run("ALTER ROLE postgres RESET default_transaction_isolation")
+
+
 def test_added_rows_are_taken_back(place: Postgres) -> None:  # semantics R5
     """Rows go by the transaction that has added them, if nobody has changed one; an upsert stays."""
     place.owner = staged_tables.owner_of("flights", "s3://lake/cairn")
