@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..checkpoint.documents.staged_tables import NO_KEY, Format, Mode, TableDescription
-from ..checkpoint.errors import InvalidConfigError, InvalidStateError
+from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.masking import one_line
 from ..storage.records import dataclass
 from . import MARKS
-from .contract import ALL_MODES, STAGING, Change, DataFile, Mark, NewTable, OvertakenError, Undone, unreadable
+from .contract import ALL_MODES, STAGING, Change, DataFile, Mark, NewTable, OvertakenError, Undone, refused, unreadable
 from .staged_files import StagedFiles, filesystem_of
 
 _SPARK = {
@@ -42,10 +42,13 @@ _UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions that could be overwri
 
 _SIZE = re.compile(r"\(\d+\)")
 _NO_KEYS = frozenset({"json", "jsonb", "uuid", "character"})
-_NUMERIC = re.compile(r"numeric\(\d+,\d+\)")
+_NUMERIC = re.compile(r"numeric\((\d|[12]\d|3[0-8]),\d+\)")
+"""As Spark has them."""
 
 _OID = """
-SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
+SELECT c.oid, CASE WHEN c.relkind NOT IN ('r', 'p') THEN 'is a view, a foreign table, or no table at all'
+WHEN row_security_active(c.oid) THEN 'has row-level security, which its connection''s user does not bypass' END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s
 """
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
@@ -152,6 +155,7 @@ class OpenPostgres:
         of_staging = {name.removeprefix(STAGING): value for name, value in settings.items() if name.startswith(STAGING)}
         self.files = StagedFiles(*filesystem_of(staging, of_staging), staging)
         self._oid: int | None = None
+        self._odd: str | None = None
         self._columns: list[tuple[str, str, bool]] = []
         self._lacking: list[str] = []
         self._run_along = list[str]()
@@ -161,17 +165,16 @@ class OpenPostgres:
         """See `OpenTable`.
 
         Raises:
-            InvalidStateError: a column's type cannot be copied.
+            InvalidStateError: it is no table that takes a copy, or a column's type cannot be copied.
         """
+        if self._odd:
+            raise refused(self._title, self._odd)
         columns = []
         for name, kind, required in self._columns:
             plain = _SIZE.sub("", kind)
             spark = kind.replace("numeric", "decimal") if _NUMERIC.fullmatch(kind) else _SPARK.get(plain)
             if spark is None:
-                raise InvalidStateError(
-                    f"{self._title} cannot be appended to: it has the column {name} of the type {kind}",
-                    table=self._title,
-                )
+                raise refused(self._title, f"has the column {name} of the type {kind}")
             # Of these, texts or moments that differ for Spark may be one value here, or none that is compared.
             unlike = plain in _NO_KEYS or kind.startswith("timestamp(")
             about = {NO_KEY: kind} if unlike else {}
@@ -446,7 +449,7 @@ class OpenPostgres:
         """Look the table's columns up; tell whether there is a table."""
         with self._connect() as connection:
             found = connection.execute(_OID, self._parts).fetchone()
-            self._oid = found[0] if found else None
+            self._oid, self._odd = found or (None, None)
             self._columns = connection.execute(_COLUMNS, [self._oid]).fetchall()
             asked = {"table": self._oid, "columns": [name for name, _, _ in self._columns]}
             [(next_xact,)] = connection.execute("SELECT txid_snapshot_xmax(txid_current_snapshot())")

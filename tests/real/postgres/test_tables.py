@@ -291,6 +291,32 @@ def test_names_with_a_per_cent_sign(place: Postgres) -> None:  # semantics C4, R
     place.run('ALTER SCHEMA "50%s" RENAME TO "the.shop"')
 
 
+@pytest.mark.parametrize(
+    ("plant", "why"),
+    [
+        (
+            'ALTER TABLE "the.shop".orders RENAME TO old; CREATE VIEW "the.shop".orders AS TABLE "the.shop".old',
+            "a view",
+        ),
+        ('ALTER TABLE "the.shop".orders ENABLE ROW LEVEL SECURITY', "row-level security, which its connection's user"),
+        ('ALTER TABLE "the.shop".orders ADD COLUMN price numeric(39,0)', r"price of the type numeric\(39,0\)"),
+    ],
+    ids=["view", "policies", "numeric"],
+)
+def test_what_takes_no_copy_is_refused_at_the_trigger(place: Postgres, plant: str, why: str) -> None:
+    place.run(plant)
+    place.run('CREATE ROLE "a writer" LOGIN; GRANT USAGE, CREATE ON SCHEMA "the.shop" TO "a writer"')
+    place.run('GRANT ALL ON "the.shop".orders TO "a writer"')
+    dsn, place.dsn = place.dsn, psycopg.conninfo.make_conninfo(place.dsn, user="a writer")
+    for create in (False, True):
+        with pytest.raises(
+            InvalidStateError, match=rf"cannot be used by epochs: it (has|is) .*{why}.*Publish the rows"
+        ):
+            place.new_sink(create=create).trigger(3, 0)
+    place.dsn = dsn
+    place.run('DROP OWNED BY "a writer"; DROP ROLE "a writer"')
+
+
 def test_what_does_not_fit(place: Postgres) -> None:
     assert examine_tables([place.sink], write=True).healthy
     assert place.run("SELECT to_regclass('\"the.shop\".cairn_commits')") == [(None,)], "the probe leaves no table"
