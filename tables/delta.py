@@ -8,6 +8,7 @@ committed as the version after the loaded one, or not at all.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ _USES = {
     "delta.generationExpression": "a generated column",
     "delta.identity.start": "an identity column",
 }
+_REQUIRED = re.compile(r'"(nullable|containsNull|valueContainsNull)": false|"delta\.invariants"')
+"""Finds a nested column's part that takes not every value in the JSON of its type."""
 _CHECKPOINT, _RESTORED = "cairn.checkpoint", "cairn.restored"
 _JOB = "cairn.job"
 """Names in a commit the job that made it, and its sink."""
@@ -157,6 +160,8 @@ class OpenDelta:
         ]
         for field in schema["fields"]:
             odd += [f"has {_USES[key]}, {field['name']}" for key in _USES if key in field["metadata"]]
+            if _REQUIRED.search(json.dumps(field["type"])):
+                odd.append(f"requires values of a part of the nested column {field['name']}")
             if field["name"] in metadata.partition_columns and field["type"] not in _PARTITION_TYPES:
                 odd.append(f"is partitioned by {field['name']}, a {field['type']}")
         by = tuple(metadata.partition_columns)

@@ -855,6 +855,20 @@ def test_tables_that_cannot_be_appended_to_are_refused_at_the_trigger(tmp_path: 
     made.alter.add_constraint({"positive": "id > 0"})
     with pytest.raises(InvalidStateError, match="the constraint positive"):
         TableSink("t", DeltaTable(uri), lambda _: {}).trigger(1, 0)
+    x: dict[str, Any] = {"name": "x", "type": "long", "nullable": True, "metadata": {}}
+    invariant = {"delta.invariants": '{"expression":{"expression":"n.x > 3"}}'}
+    nested: list[dict[str, Any]] = [
+        {"type": "struct", "fields": [{**x, "nullable": False}]},
+        {"type": "struct", "fields": [{**x, "metadata": invariant}]},
+        {"type": "array", "elementType": "long", "containsNull": False},
+        {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": False},
+    ]
+    for number, kind in enumerate(nested):
+        uri = f"file://{tmp_path}/nested{number}"
+        columns = {"type": "struct", "fields": [{"name": "n", "type": kind, "nullable": True, "metadata": {}}]}
+        deltalake.DeltaTable.create(uri, deltalake.Schema.from_json(json.dumps(columns)))
+        with pytest.raises(InvalidStateError, match="requires values of a part of the nested column n"):
+            TableSink("t", DeltaTable(uri), lambda _: {}).trigger(1, 0)
     for feature, of_readers in (("deletionVectors", ["deletionVectors"]), ("rowTracking", [])):
         log = tmp_path / feature / "_delta_log" / f"{0:020d}.json"
         log.parent.mkdir(parents=True)
