@@ -44,7 +44,7 @@ from .contract import (
     refused,
     unreadable,
 )
-from .staged_files import StagedFiles
+from .staged_files import StagedFiles, listed
 from .transactions import Due, commit_together, has_transactions
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class TableSink(MasterHook):
         found, files = self.look_at(table, staging)
         if self.reads:
             found = replace(found, read=f"{staging}/{READ}", read_sha256=staged_tables.digest_of_list(files))
-            table.files.write(f"{found.read}/files.parquet", _listed(files))
+            table.files.write(f"{found.read}/files.parquet", listed(files))
         return staged_tables.encode(found)
 
     def look_at(
@@ -457,15 +457,6 @@ def described_at(checkpoint: int, state: Json | bytes | None) -> TableDescriptio
     """Give the table as a checkpoint's trigger has described it; None if it had none."""
     assert not isinstance(state, bytes), "a sink answers JSON"
     return None if state is None else staged_tables.description_of(state, where=f"checkpoint {checkpoint}")
-
-
-def _listed(files: Iterable[tuple[str, Mapping[str, str | None]]]) -> Any:
-    """Give a list of data files as a table of Arrow."""
-    import pyarrow
-
-    found = [(url, list(given.items())) for url, given in files]
-    schema = pyarrow.schema([("path", pyarrow.string()), ("given", pyarrow.map_(pyarrow.string(), pyarrow.string()))])
-    return pyarrow.table([[each[0] for each in found], [each[1] for each in found]], schema=schema)
 
 
 def _unread(files: Iterable[tuple[str, Mapping[str, str | None]]], columns: Mapping[str, Any]) -> str | None:

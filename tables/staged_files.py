@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -173,6 +173,15 @@ def filesystem_of(url: str, options: Mapping[str, str]) -> tuple[Any, str]:
     }
     given = {name: options[key] for name, key in named.items() if key in options}
     return S3FileSystem(**given), url.partition("://")[2]
+
+
+def listed(files: Iterable[tuple[str, Mapping[str, str | None]]]) -> Any:
+    """Give a list of data files as a table of Arrow."""
+    import pyarrow
+
+    found = [(url, list(given.items())) for url, given in files]
+    schema = pyarrow.schema([("path", pyarrow.string()), ("given", pyarrow.map_(pyarrow.string(), pyarrow.string()))])
+    return pyarrow.table([[each[0] for each in found], [each[1] for each in found]], schema=schema)
 
 
 class FooterAlone:

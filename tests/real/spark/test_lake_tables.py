@@ -51,7 +51,8 @@ from airflow_cairn.spark import staged_files, staged_tables
 from airflow_cairn.spark.staged_tables import EpochTable
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.postgres import NEW_TYPES
-from airflow_cairn.tables.sink import TableSink, _listed
+from airflow_cairn.tables.sink import TableSink
+from airflow_cairn.tables.staged_files import listed
 from tests.real.spark.pipeline import Pipeline, in_zone
 
 if TYPE_CHECKING:
@@ -640,7 +641,7 @@ def test_rows_take_the_place_of_others(
         plain = [
             (each["path"].removeprefix("file://"), dict(each["given"])) for each in pq.read_table(folder).to_pylist()
         ]
-        pq.write_table(_listed(plain), folder / "files.parquet")
+        pq.write_table(listed(plain), folder / "files.parquet")
         (folder / ".files.parquet.crc").unlink(missing_ok=True)
         described = replace(events.description, read_sha256=digest_of_list(plain))
         without_scheme = replace(events, description=described).read()
