@@ -28,7 +28,7 @@ from ..checkpoint.documents.staged_tables import (
     staged_of,
     types_of,
 )
-from ..checkpoint.errors import DamagedError, InvalidStateError, RetryLaterError
+from ..checkpoint.errors import DamagedError, InvalidConfigError, InvalidStateError, RetryLaterError
 from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, MasterHook, RewindNotice
 from ..checkpoint.remedies import forget_listener
 from ..storage.clock import system_runtime
@@ -197,7 +197,10 @@ class TableSink(MasterHook):
         if not found:
             return
         mark = self._mark(notice, found)
-        table = self.open()
+        try:
+            table = self.open()
+        except InvalidConfigError as gone:
+            raise self._changed(mark, gone.message) from gone
         if not _lie_below(table.files, found) and table.has(mark):
             log.warning("%s was not deleted: the files of %s lie elsewhere now", found[0].staging, self.table.title)
             return
@@ -294,6 +297,8 @@ class TableSink(MasterHook):
         columns = change.staged[0].manifest.columns
         if any(types_of(each.manifest.columns) != types_of(columns) for each in change.staged):
             raise self._changed(mark, "it does not exist, and its stages would create it with different columns")
+        if any(each.manifest.table_id for each in change.staged):
+            raise self._changed(mark, "it was dropped or renamed")
         table.create(columns)
         found = self.open()
         if isinstance(found, NewTable):
@@ -405,7 +410,10 @@ class TableSink(MasterHook):
             )
 
     def _check_fits(self, table: OpenTable, mark: Mark, change: Change) -> None:
-        now = table.describe("", [change.mode])
+        try:
+            now = table.describe("", [change.mode])
+        except InvalidStateError as why:
+            raise self._changed(mark, why.message) from why
         for each in change.staged:
             problem = misfit(each.manifest, now)
             if not problem and change.mode.value in now.refused:

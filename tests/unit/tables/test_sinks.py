@@ -756,6 +756,35 @@ def test_a_table_that_changed_keeps_the_notice_with_a_way_out(place: Place) -> N
             place.sink.notify_checkpoint_complete(notice(later))
 
 
+@pytest.mark.parametrize("create", [False, True])
+def test_a_table_that_is_gone_keeps_the_notice_with_a_way_out(place: Place, create: bool) -> None:
+    """A table of its name would be another one, and lie where the renamed one's files are: none is created."""
+    place.sink = place.new_sink(create=create)
+    told = notice(place.stage(place.trigger(3), "good", 1))
+    if isinstance(place, Iceberg):
+        place.catalog.rename_table("sales.orders", "sales.old")
+    else:
+        place.filesystem.move(f"{place.path(place.url)}/_delta_log", f"{place.folder}/log")
+    why = "was dropped or renamed" if create else "has no table|there is no Delta table"
+    with raises_code("table_changed", match=rf"({why}).*cairn forget-listener flights table.orders --checkpoint 3"):
+        place.sink.notify_checkpoint_complete(told)
+    if isinstance(place, Iceberg):
+        place.catalog.rename_table("sales.old", "sales.orders")
+    else:
+        place.filesystem.move(f"{place.folder}/log", f"{place.path(place.url)}/_delta_log")
+    place.sink.notify_checkpoint_complete(told)
+    assert place.rows() == [1]
+
+
+def test_a_column_of_a_type_that_no_epoch_takes(tmp_path: Path) -> None:
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    told = notice(place.stage(place.trigger(3), "good", 1))
+    with place.table.update_schema() as update:
+        update.add_column("u", UUIDType())
+    with raises_code("table_changed", match="column u of the type uuid.*Change it back.*cairn forget-listener flights"):
+        place.sink.notify_checkpoint_complete(told)
+
+
 def test_a_column_that_takes_no_null_any_more(place: Place) -> None:
     """The rows may have nulls, which no library looks for."""
     told = notice(place.stage(place.trigger(3), "good", 1))
