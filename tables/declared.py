@@ -237,7 +237,7 @@ def check_tables(tables: object) -> dict[str, Declared]:
         return {}
     if not isinstance(tables, Mapping):
         raise InvalidConfigError("tables must be a dict of tables by their names", tables=shorten(tables))
-    seen: dict[str, str] = {}
+    seen: dict[object, str] = {}
     for name, table in tables.items():
         check_name("table", name)
         if not isinstance(table, Declared):
@@ -246,7 +246,8 @@ def check_tables(tables: object) -> dict[str, Declared]:
                 name=name,
                 found=shorten(table),
             )
-        other = seen.setdefault(f"{table.conn_id} {table.title}", name)
+        place = table.uri.rstrip("/") if isinstance(table, DeltaTable) else table.parts
+        other = seen.setdefault((table.conn_id, place), name)
         if other != name:
             raise InvalidConfigError(f"{other} and {name} are one table; name it once", table=table.title)
     return dict(tables)

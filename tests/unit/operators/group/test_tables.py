@@ -115,7 +115,8 @@ def test_rows_for_postgresql_have_no_place_elsewhere(storage: str, text: str) ->
     [
         ({"tables": ["x"]}, "tables must be a dict"),
         ({"tables": {"x": "lake.sales.orders"}}, "must be an IcebergTable, a DeltaTable or a PostgresTable"),
-        ({"tables": {"x": DeltaTable("s3://a/b"), "y": DeltaTable("s3://a/b")}}, "x and y are one table"),
+        ({"tables": {"x": DeltaTable("s3://a/b"), "y": DeltaTable("s3://a/b/")}}, "x and y are one table"),
+        ({"tables": {"x": IcebergTable("a.b.c"), "y": IcebergTable(("a", "b", "c"))}}, "x and y are one table"),
         ({"tables": TABLES, "config": CheckpointConfig(unaligned=True)}, "Remove unaligned and regional"),
         ({"tables": TABLES, "config": CheckpointConfig(regional=RegionalCheckpoints())}, "Remove unaligned"),
         ({"tables": TABLES, "config": CheckpointConfig(max_concurrent_checkpoints=2)}, "must be 1 with master hooks"),
@@ -124,6 +125,11 @@ def test_rows_for_postgresql_have_no_place_elsewhere(storage: str, text: str) ->
 def test_what_a_group_refuses(options: dict[str, Any], text: str) -> None:  # semantics S3
     with DAG("flights", schedule=None), pytest.raises(InvalidConfigError, match=text), group(**options):
         SparkEpochOperator(task_id="a", application="a.py")
+
+
+def test_tables_whose_names_look_alike_are_two() -> None:
+    tables = {"x": IcebergTable("a.b.c.d"), "y": IcebergTable(("a", "b", "c.d"))}
+    assert declared.check_tables(tables) == tables
 
 
 @pytest.mark.parametrize(
