@@ -7,7 +7,7 @@ job looks instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -23,7 +23,7 @@ from .stored.outputs import KEEP_ALL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 _AT_ONCE = 16
 """Footers read at once."""
@@ -56,9 +56,10 @@ def write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFram
         df, by = staged_columns.told_apart(df, table), (growing_table.COLUMN,)
     elif by:
         df = df.repartition(*(quoted(each) for each in by))
+        df = _without(df, by, lambda text: text == _NULL, f"is {_NULL}, which stands for null in the name of a folder")
         if is_remote(df.sparkSession):
             _check_seen(table)
-            df = df.select(*(_listable(each) if each.name in by else quoted(each.name) for each in df.schema))
+            df = _without(df, by, lambda text: text.endswith(_PASSED_OVER), f"ends with {_PASSED_OVER}")
     if table.sorted_by and become_the_tables:
         df = df.sortWithinPartitions(*by, *map(_sorted, table.sorted_by))
     write_parquet(df, url, {"compression": table.compression, **table.write_options}, by)
@@ -131,14 +132,18 @@ def _sorted(by: SortedBy) -> Column:
     return column.asc_nulls_last() if by.nulls_last else column.asc_nulls_first()
 
 
-def _listable(column: StructField) -> Column:
-    """Give a partition column that fails the write at a text which would name a folder that Spark passes over."""
+def _without(df: DataFrame, by: Sequence[str], wrong: Callable[[Column], Column], why: str) -> DataFrame:
+    """Give the rows with partition columns that fail the write at a wrong text."""
     from pyspark.sql import functions
 
-    value = functions.col(quoted(column.name))
-    if column.dataType.typeName() != "string":
-        return value
-    return staged_columns.without(column, value.endswith(_PASSED_OVER), f"ends with {_PASSED_OVER}")
+    texts = [each.name in by and each.dataType.typeName() == "string" for each in df.schema]
+    columns = zip(df.schema, map(quoted, df.columns), texts, strict=True)
+    return df.select(
+        *(
+            staged_columns.without(each, wrong(functions.col(name)), why) if text else name
+            for each, name, text in columns
+        )
+    )
 
 
 def write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by: Sequence[str] = ()) -> None:

@@ -414,6 +414,21 @@ def test_a_client_without_a_file_system_has_a_job_list_the_files(
     assert lake.ids() == ([*range(4)], [*range(4)])
 
 
+def test_a_text_that_stands_for_null_is_refused(spark: SparkSession, lake: Lake) -> None:
+    """Where the files hold the partition columns, as Iceberg's do, it is a text as any other."""
+    from pyspark.sql.functions import lit
+
+    rows = orders(spark, 0, 1).withColumn("region", lit("__HIVE_DEFAULT_PARTITION__"))
+    lake.trigger("a")
+    why = "a value of the partition column 'region' is __HIVE_DEFAULT_PARTITION__, which stands for null"
+    with pytest.raises(Exception, match=why), lake.pipeline.epoch("a") as epoch:
+        epoch.table("events").append(rows)
+    with lake.pipeline.epoch("a") as epoch:
+        epoch.table("orders").append(rows)
+    lake.complete("a")
+    assert [row[1] for row in lake.rows()["orders"]] == ["__HIVE_DEFAULT_PARTITION__"]
+
+
 ODD = """.ü a'b"c`d\\e/f%g?h#i*j[k]$l,m=n{o}日本"""
 """A name of a column; Iceberg's library finds no partition by one with a dot."""
 
