@@ -76,9 +76,10 @@ def open_table(
         return table
     title = ".".join(parts)
     if not create:
+        capitals = "" if title == title.lower() else ": the name is taken as it is, with its capitals"
         raise InvalidConfigError(
-            f"the database has no table {title}. Create it, give create=True, or name another one in the group's "
-            "tables",
+            f"the database has no table {title}{capitals}. Create it, give create=True, or name another one in the "
+            "group's tables",
             table=title,
         )
     table.check_may_create()

@@ -371,6 +371,8 @@ def test_what_does_not_fit(place: Postgres) -> None:
         place.sink.trigger(5, 0)
     with pytest.raises(InvalidConfigError, match=r"no table the\.shop\.none"):
         place.new_sink("none").trigger(5, 0)
+    with pytest.raises(InvalidConfigError, match=r"no table the\.shop\.Orders: the name is taken .* with its capitals"):
+        place.new_sink("Orders").trigger(5, 0)
     place.schema = "none"
     with pytest.raises(InvalidConfigError, match="has no schema none"):
         place.new_sink(create=True).trigger(5, 0)
