@@ -52,7 +52,7 @@ class IcebergTable(_Named):
         branch: whether stages write it by `epoch.branch(name)` alone: any SQL of a Spark with Iceberg's runtime, whose
             catalog of the same name is the connection's.
         on_rewind: "roll_back": the first trigger after a rewind takes back what no longer counts, if nobody else has
-            changed the table since; else it fails. "keep": it stays, as what came by a branch always does.
+            changed the table since; else it fails. "keep": it stays.
 
     Raises:
         InvalidConfigError: the name has fewer than three parts, `partition_by` or `location` is given without `create`,
