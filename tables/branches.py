@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.documents import staged_tables
 from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRows, TableDescription, staged_of
-from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.errors import InvalidConfigError, InvalidStateError
 from .contract import Mark, NewTable, OpenTable, refused
 from .declared import IcebergTable
 from .iceberg import OpenIceberg, retention, tag_of, tags_of
@@ -110,7 +110,7 @@ class BranchSink(TableSink):
         if not found:
             return
         mark = self._mark(notice, found)
-        table = self._loaded()
+        table = self._loaded(mark)
         if not table.has(mark):
             if len(found) > 1:
                 raise self._refused(
@@ -131,8 +131,11 @@ class BranchSink(TableSink):
         assert isinstance(self.table, IcebergTable), "no other table has branches"
         return self.table.parts
 
-    def _loaded(self) -> OpenIceberg:
-        table = self.open()
+    def _loaded(self, mark: Mark | None = None) -> OpenIceberg:
+        try:
+            table = self.open()
+        except InvalidConfigError as gone:
+            raise gone if mark is None else self._refused(mark, gone.message) from gone
         assert isinstance(table, OpenIceberg), "a table with branch=True has no create=True"
         return table
 

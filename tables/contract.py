@@ -1,4 +1,4 @@
-"""The methods of an opened table that a sink calls, whatever the format."""
+"""The methods of an opened table that a sink calls, whatever the format, and whether staged rows fit the table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
-from ..checkpoint.documents.staged_tables import DATA, DELETES, Manifest, Mode, StagedFile, StagedRows, TableDescription
+from ..checkpoint.documents import staged_tables
+from ..checkpoint.documents.staged_tables import (
+    DATA,
+    DELETES,
+    Format,
+    Manifest,
+    Mode,
+    StagedFile,
+    StagedRows,
+    TableDescription,
+    partitions_shown,
+    types_of,
+)
 from ..checkpoint.errors import InvalidStateError
 from ..storage.records import dataclass
 from .staged_files import StagedFiles
@@ -260,3 +272,39 @@ class OpenTable(Protocol):
         Raises:
             OvertakenError: the change replaces rows, and others have changed them since the epoch was triggered.
         """
+
+
+def misfit(manifest: Manifest, now: TableDescription) -> str | None:
+    """Say why staged rows do not fit a table as it is now; None if they do.
+
+    A table may have got columns that may be null, and wider types.
+    """
+    if manifest.table_id not in ("", now.table_id):
+        return "it is another table of the same name"
+    if (manifest.partition_by, manifest.partition_units) != (now.partition_by, now.partition_units):
+        before, after = (partitions_shown(each) or "nothing" for each in (manifest, now))
+        return f"it was partitioned by {before}, and is now by {after}"
+    if other := staged_tables.with_another_id(manifest.columns, now.columns):
+        return f"the column {other} is not the one of that name before"
+    staged, there = types_of(manifest.columns), types_of(now.columns)
+    for name, kind in staged.items():
+        if name not in there:
+            return f"the column {name} is gone"
+        if kind != there[name] and not _is_wider(kind, there[name], now.format):
+            return f"the column {name} was {kind}, and is now {there[name]}"
+    whole = {each["name"] for each in manifest.columns["fields"] if not each["nullable"]}
+    required = (each["name"] for each in now.columns["fields"] if not each["nullable"])
+    return next((f"the column {name} takes no null" for name in required if name not in whole), None)
+
+
+_WIDER = {('"integer"', '"long"'), ('"float"', '"double"')}
+_DECIMAL = re.compile(r'"decimal\((\d+),(\d+)\)"')
+
+
+def _is_wider(kind: str, there: str, table: Format | None) -> bool:
+    """Tell whether a table's type takes all values of another. Parquet has decimals of up to 18 digits as numbers."""
+    ours, its = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(there)
+    if ours is None or its is None or table is Format.DELTA:
+        return (kind, there) in _WIDER
+    digits, more = int(ours[1]), int(its[1])
+    return ours[2] == its[2] and digits <= more and (digits > 18) == (more > 18)

@@ -29,8 +29,8 @@ class _Named:
 
     @property
     def title(self) -> str:
-        """The table's name for messages."""
-        return ".".join(map(str, self.parts))
+        """The table's name for messages and for SQL: a part with a dot is quoted."""
+        return ".".join(f"`{each}`" if "." in str(each) else str(each) for each in self.parts)
 
 
 @refuses_unknown

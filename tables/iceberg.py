@@ -328,7 +328,8 @@ class OpenIceberg:
             source: Any = FooterAlone(file.size_bytes, footer)
             try:
                 return parquet_file_to_data_file(source, metadata, url)
-            except OverflowError:  # by a day or moment that Python's calendar has not
+            except (OverflowError, UnicodeEncodeError):
+                # A day or moment that Python's calendar has not; a text whose bound the library makes half a character.
                 return parquet_file_to_data_file(source, without_bounds(metadata), url)
 
         return list(self.files.each_footer(change.files, described))

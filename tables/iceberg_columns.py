@@ -171,12 +171,12 @@ def named_otherwise(schema: Any) -> str | None:
 
 
 def without_bounds(metadata: Any) -> Any:
-    """Give metadata by which the library notes no smallest and largest day or moment, but of a partition's column."""
+    """Give metadata by which the library notes no smallest and largest day, moment or text, but of a partition's."""
     schema, by = metadata.schema(), {each.source_id for each in metadata.spec().fields}
     names = [
         schema.find_column_name(each)
         for each in schema.field_ids
-        if each not in by and str(schema.find_type(each)).startswith(("date", "timestamp"))
+        if each not in by and str(schema.find_type(each)).startswith(("date", "timestamp", "string"))
     ]
     counts = {f"write.metadata.metrics.column.{each}": "counts" for each in names}
     return metadata.model_copy(update={"properties": {**metadata.properties, **counts}})

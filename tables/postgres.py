@@ -42,7 +42,7 @@ _UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions that could be overwri
 
 _SIZE = re.compile(r"\(\d+\)")
 _NO_KEYS = frozenset({"json", "jsonb", "uuid", "character"})
-_NUMERIC = re.compile(r"numeric\((\d|[12]\d|3[0-8]),\d+\)")
+_NUMERIC = re.compile(r"numeric\((\d|[12]\d|3[0-8]),(\d+)\)")
 """As Spark has them."""
 
 _OID = """
@@ -173,7 +173,9 @@ class OpenPostgres:
         columns = []
         for name, kind, required in self._columns:
             plain = _SIZE.sub("", kind)
-            spark = kind.replace("numeric", "decimal") if _NUMERIC.fullmatch(kind) else _SPARK.get(plain)
+            digits = _NUMERIC.fullmatch(kind)
+            sized = digits and int(digits[2]) <= int(digits[1])
+            spark = kind.replace("numeric", "decimal") if sized else _SPARK.get(plain)
             if spark is None:
                 raise refused(self._title, f"has the column {name} of the type {kind}")
             # Of these, texts or moments that differ for Spark may be one value here, or none that is compared.

@@ -20,11 +20,9 @@ from ..checkpoint.documents.staged_tables import (
     HIDDEN,
     PREFIX,
     READ,
-    Manifest,
     Mode,
     StagedRows,
     TableDescription,
-    partitions_shown,
     staged_of,
     types_of,
 )
@@ -41,6 +39,7 @@ from .contract import (
     OvertakenError,
     Staged,
     Undone,
+    misfit,
     refused,
     unreadable,
 )
@@ -438,29 +437,6 @@ def _lie_below(files: StagedFiles, found: Sequence[StagedRows]) -> bool:
     return all(each.staging.startswith(f"{files.url}/{HIDDEN}/") for each in found)
 
 
-def misfit(manifest: Manifest, now: TableDescription) -> str | None:
-    """Say why staged rows do not fit a table as it is now; None if they do.
-
-    A table may have got columns that may be null, and wider types.
-    """
-    if manifest.table_id not in ("", now.table_id):
-        return "it is another table of the same name"
-    if (manifest.partition_by, manifest.partition_units) != (now.partition_by, now.partition_units):
-        before, after = (partitions_shown(each) or "nothing" for each in (manifest, now))
-        return f"it was partitioned by {before}, and is now by {after}"
-    if other := staged_tables.with_another_id(manifest.columns, now.columns):
-        return f"the column {other} is not the one of that name before"
-    staged, there = types_of(manifest.columns), types_of(now.columns)
-    for name, kind in staged.items():
-        if name not in there:
-            return f"the column {name} is gone"
-        if kind != there[name] and (kind, there[name]) not in _WIDER:
-            return f"the column {name} was {kind}, and is now {there[name]}"
-    whole = {each["name"] for each in manifest.columns["fields"] if not each["nullable"]}
-    required = (each["name"] for each in now.columns["fields"] if not each["nullable"])
-    return next((f"the column {name} takes no null" for name in required if name not in whole), None)
-
-
 def described_at(checkpoint: int, state: Json | bytes | None) -> TableDescription | None:
     """Give the table as a checkpoint's trigger has described it; None if it had none."""
     assert not isinstance(state, bytes), "a sink answers JSON"
@@ -496,4 +472,3 @@ _GIVEN = (*(each for each in _REQUIRED if each != "binary"), "decimal", "timesta
 """Types whose values Spark casts from a text."""
 _SKIPPED = re.compile(r"[_.]|.*\._COPYING_\Z")
 """Names of files that Spark passes over without a word."""
-_WIDER = {('"integer"', '"long"'), ('"float"', '"double"')}

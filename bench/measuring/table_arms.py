@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Slice, StageSpec, TriggerRequest
-from airflow_cairn.checkpoint.answers import Ready, Submit, Triggered
+from airflow_cairn.checkpoint.answers import Submit, Triggered
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover.conf import s3a_conf
@@ -157,10 +157,8 @@ class Cairn:
         return block
 
     def complete(self) -> None:
-        """Complete the checkpoint."""
-        progress = self._coordinator.progress(epoch_name(f"run {self._epochs}"))
-        assert isinstance(progress, Ready), progress
-        self._coordinator.complete(progress.checkpoint)
+        """Complete the checkpoint, as the stage's task does."""
+        assert self._coordinator.complete_if_last(epoch_name(f"run {self._epochs}"), STAGE.uid) is not None
 
     def deliver(self) -> None:
         """Tell the table's sink, which commits."""

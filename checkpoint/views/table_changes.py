@@ -165,7 +165,7 @@ def _roll_back(table: TableDescription, checkpoint: int) -> tuple[str, str]:
         said = f"RESTORE TABLE delta.`{url}` TO VERSION AS OF {after}"
     else:
         after, there = table.version or "the table's creation", f"the summaries in {name}.snapshots"
-        catalog, *rest = (_quoted(each) for each in name.split("."))
+        catalog, *rest = (_quoted(each.strip("`")) for each in re.findall(r"`[^`]+`|[^.]+", name))
         within = ".".join(rest)
         escaped = within.replace("'", "\\'")
         said = (

@@ -137,7 +137,18 @@ def test_a_listener(place: Branched, monkeypatch: pytest.MonkeyPatch, write: int
 
 
 @pytest.mark.parametrize(
-    "what", ["foreign", "foreign_at_once", "rolled back", "written", "dropped", "gone", "other table", "two stages"]
+    "what",
+    [
+        "foreign",
+        "foreign_at_once",
+        "rolled back",
+        "written",
+        "dropped",
+        "gone",
+        "no table",
+        "other table",
+        "two stages",
+    ],
 )
 def test_what_keeps_main_where_it_is(place: Branched, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """The notice stays, with its reason and its command; where others undo what they did it is made."""
@@ -178,6 +189,10 @@ def test_what_keeps_main_where_it_is(place: Branched, monkeypatch: pytest.Monkey
         place.table.manage_snapshots().remove_branch(branch).commit()
         place.tidy()
         why = "is gone, and so is its snapshot"
+    elif what == "no table":
+        place.catalog.rename_table("sales.orders", "sales.old")
+        why = "the catalog has no table"
+        undo = lambda: place.catalog.rename_table("sales.old", "sales.orders")  # noqa: E731
     elif what == "other table":
         place.drop()
         place.create()
@@ -186,11 +201,12 @@ def test_what_keeps_main_where_it_is(place: Branched, monkeypatch: pytest.Monkey
         notices = BranchSink._staged
         monkeypatch.setattr(BranchSink, "_staged", lambda sink, notice: notices(sink, notice) * 2)
         why = "2 stages of one epoch have each written a branch"
-    before = place.rows()
+    before = [] if what == "no table" else place.rows()
     for _ in range(2):
         with pytest.raises(CallbackError, match=rf"{why}.*cairn forget-listener flights table.orders --checkpoint 1"):
             place.deliver()
-    assert place.rows() == (sorted([*before, 9]) if what == "foreign_at_once" else before)
+    if what != "no table":
+        assert place.rows() == (sorted([*before, 9]) if what == "foreign_at_once" else before)
     monkeypatch.undo()
     if what in ("gone", "other table"):
         return

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,12 +52,20 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from airflow_cairn.checkpoint.documents.staged_tables import HIDDEN, Mode, SortedBy, StagedFile, description_of, packed
+from airflow_cairn.checkpoint.documents.staged_tables import (
+    HIDDEN,
+    Manifest,
+    Mode,
+    SortedBy,
+    StagedFile,
+    description_of,
+    packed,
+)
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.spark.staged_columns import check_key
 from airflow_cairn.tables import delta, iceberg, iceberg_partitions
-from airflow_cairn.tables.contract import Change, Mark, OvertakenError
+from airflow_cairn.tables.contract import Change, Mark, OvertakenError, misfit
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.delta import OpenDelta
 from airflow_cairn.tables.iceberg import OpenIceberg
@@ -774,6 +783,44 @@ def test_a_table_that_is_gone_keeps_the_notice_with_a_way_out(place: Place, crea
         place.filesystem.move(f"{place.folder}/log", f"{place.path(place.url)}/_delta_log")
     place.sink.notify_checkpoint_complete(told)
     assert place.rows() == [1]
+
+
+@pytest.mark.parametrize(("digits", "there", "fits"), [(5, 12, True), (20, 25, True), (12, 25, False), (12, 5, False)])
+def test_a_decimal_that_gets_wider(tmp_path: Path, digits: int, there: int, fits: bool) -> None:
+    """As Spark writes them: of up to 18 digits as a number, of more as bytes, for which the library takes no number."""
+    place = Iceberg(tmp_path, f"file://{tmp_path}/the lake")
+    place.catalog.drop_table("sales.orders")
+    made = place.catalog.create_table("sales.orders", Schema(NestedField(1, "x", DecimalType(digits, 2))))
+    url = f"file://{tmp_path}/x.parquet"
+    rows = pa.table({"x": pa.array([Decimal("1.25"), Decimal("-3.50")], pa.decimal128(digits, 2))})
+    pq.write_table(rows, url.removeprefix("file://"), store_decimal_as_integer=digits <= 18)
+    column = {"name": "x", "type": f"decimal({digits},2)", "nullable": True, "metadata": {}}
+    manifest = Manifest("", {"type": "struct", "fields": [column]}, (), ())
+    with made.update_schema(allow_incompatible_changes=True) as update:
+        if there > digits:
+            update.update_column("x", DecimalType(there, 2))
+        else:
+            update.delete_column("x")
+            update.add_column("x", DecimalType(there, 2))
+    now = place.sink.open().describe("")
+    assert (misfit(manifest, now) is None) is fits
+    if fits:
+        made.refresh().add_files([url])
+        found = [len(place.table.scan(row_filter=each).to_arrow()) for each in ("x > 1.00", "x < 0.00", "x > 2.00")]
+        assert found == [1, 1, 0]
+
+
+class LastBeforeSurrogates(Iceberg):
+    """A text of which the library, for a bound, takes 16 characters and makes the last one the next: half of one."""
+
+    def row(self, number: int) -> dict[str, list[Any]]:
+        return {"id": [number], "route": ["x" * 15 + "\ud7ffy"]}
+
+
+def test_a_text_of_which_the_library_makes_half_a_character(tmp_path: Path) -> None:
+    place = LastBeforeSurrogates(tmp_path, f"file://{tmp_path}/the lake")
+    place.sink.notify_checkpoint_complete(notice(place.stage(place.trigger(3), "good", 7)))
+    assert place.rows() == [7]
 
 
 def test_a_column_of_a_type_that_no_epoch_takes(tmp_path: Path) -> None:
