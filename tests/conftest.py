@@ -29,7 +29,7 @@ from tests.support.signals import pass_no_ignored_signals_on
 pytest_plugins = ("tests.support.airflow_fixtures", "tests.support.world.fixtures")
 
 # No timing decides a test: a busy machine makes examples slowly.
-settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.register_profile("soak", settings.get_profile("default"), max_examples=200)
 

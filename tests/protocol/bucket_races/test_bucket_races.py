@@ -26,7 +26,7 @@ from tests.support.world.world import JOB, TIMEOUT, World
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
 
-CHECKPOINTS = int(os.environ.get("CAIRN_CHECKPOINTS", "40"))
+CHECKPOINTS = int(os.environ.get("CAIRN_CHECKPOINTS", "15"))
 """Number of checkpoints raced for; `make soak` races for 500."""
 AT_MOST = 500
 """Greatest number, where one outcome has hardly come up among these."""

@@ -40,8 +40,12 @@ def documented() -> Iterator[CairnError]:
             yield found("it failed", code=each.code, dag="flights")
 
 
+PARSER = parser()
+"""One for all lines: to make it takes longer than to read a line."""
+
+
 def typed(*words: str) -> Typed:
-    return Typed(words, parser().parse_args(words))
+    return Typed(words, PARSER.parse_args(words))
 
 
 @pytest.mark.parametrize("words", LINES, ids=lambda words: words[0])
@@ -57,10 +61,10 @@ def test_what_comes_next_can_be_typed(words: tuple[str, ...], capsys: pytest.Cap
             continue
         if rest[-1] == "--help":
             with pytest.raises(SystemExit, match="0"):
-                parser().parse_args(rest)
+                PARSER.parse_args(rest)
             assert capsys.readouterr().out.startswith(f"usage: cairn {rest[0]} ")
             continue
-        read = parser().parse_args(rest)
+        read = PARSER.parse_args(rest)
         if "--storage" in words and read.on_store:
             assert (read.storage, read.endpoint_url, read.conn) == (STORE[1], STORE[3], STORE[5]), (error.code, follows)
 

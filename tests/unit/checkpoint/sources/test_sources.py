@@ -567,7 +567,7 @@ def test_a_day_on_which_the_pattern_leaves_out_all_files_is_said() -> None:
 @pytest.mark.large
 @pytest.mark.parametrize("inline_bytes", [INLINE_BYTES, 150], ids=["in the documents", "on the shelf"])
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(steps=st.lists(st.sampled_from(["put", "run", "fail", "clear", "damage"]), max_size=14))
 def test_however_runs_end_each_file_is_folded_once(
