@@ -37,18 +37,21 @@ OWN_PROCESSES = frozenset(
 REAL = frozenset({"bench", "chaos", "docs", "real", "support_tests"})
 """The folders of tests/ of which some tests start a JVM."""
 LONGEST = (
-    "tests/docs/test_tutorial.py",
-    *(f"tests/real/spark/{name}.py" for name in ("test_session", "test_session_on_clusters")),
+    *(f"tests/real/spark/{name}.py" for name in ("test_session", "test_lake_tables", "test_updates")),
     "tests/docs/test_application_blocks.py",
     "tests/chaos/protocol/test_protocol_chaos.py",
-    *(f"tests/real/spark/{name}.py" for name in ("test_s3a", "test_edges", "test_submit")),
-    *(f"tests/real/page/{name}.py" for name in ("test_acts", "test_browser")),
+    *(f"tests/real/spark/{name}.py" for name in ("test_connect", "test_s3a")),
+    *(f"tests/real/page/{name}.py" for name in ("test_api_server", "test_browser")),
     *(f"tests/protocol/{name}.py" for name in ("test_hostile_store", "simulation/test_simulation")),
-    *("tests/protocol/advice/test_advice.py", "tests/unit/operators/stage/test_shared_server.py"),
+    "tests/protocol/test_crash_points.py",
+    *(f"tests/unit/operators/stage/{name}.py" for name in ("test_shared_server", "test_launched")),
+    *("tests/unit/hooks/test_forked_client.py", "tests/protocol/advice/test_advice.py"),
 )
-"""The modules that take more than a minute: if one of them began last, its worker would go on alone."""
+"""The modules that take longest: if one of them began last, its worker would go on alone."""
 NICENESS = 3
 """Half the weight: with a tenth (10), a busy loop of somebody else's on each core left the tests next to nothing."""
+OF_SPARK = 1
+"""That of the lane with one JVM, which takes longest, one test after the other."""
 
 
 def of(nodeid: str) -> str:
@@ -78,9 +81,11 @@ def _turn(nodeid: str) -> tuple[int, int]:
 
 
 def give_way(nodeid: str) -> None:
-    """Let a test's process, and what it starts, use the processor only where the lane with the Airflow does not."""
-    if of(nodeid) != AIRFLOW and os.getpriority(os.PRIO_PROCESS, 0) < NICENESS:
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    """Let a test's process, and what it starts, use the processor where the lane with the Airflow does not, and less
+    where that of Spark does."""
+    wanted = {AIRFLOW: 0, SPARK: OF_SPARK}.get(of(nodeid), NICENESS)
+    if os.getpriority(os.PRIO_PROCESS, 0) < wanted:
+        os.setpriority(os.PRIO_PROCESS, 0, wanted)
 
 
 class SessionGivesWay:
