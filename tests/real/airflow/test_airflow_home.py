@@ -23,6 +23,7 @@ def _everything_of(home: AirflowHome) -> list[int]:
     return found
 
 
+@pytest.mark.soak  # the harness of tests, with an Airflow of its own
 def test_nothing_is_left_even_if_the_scheduler_was_shot_alone(airflow: AirflowHome) -> None:
     """The last one: it ends the Airflow that the others share."""
     assert _everything_of(airflow)

@@ -113,6 +113,7 @@ with DAG("missing", schedule=None), CheckpointedTaskGroup("epoch", reads_window=
 """
 
 
+@pytest.mark.soak  # tests/unit/operators/graph/test_clearing.py
 def test_the_author_learns_that_the_connection_is_missing(airflow: AirflowHome) -> None:
     """By the page's import errors: the dag processor has asked for the connection."""
     file = airflow.dags_folder / "missing.py"

@@ -83,6 +83,7 @@ def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
     )
 
 
+@pytest.mark.soak  # test_shapes.py has other regions that run on
 @ON_SUBMIT
 def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     """semantics F1, F2: a diamond, all blocking; b dies while c runs, and c's own driver acknowledges."""
@@ -118,6 +119,7 @@ def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> Non
     assert (ended.id, ended.restored_from) == (3, 1)
 
 
+@pytest.mark.soak  # tests/protocol/test_region_lives.py loses outputs; row 2 runs two stages again
 @ON_CONNECT
 def test_a_missing_output_is_written_again_6(scenario: Scenario) -> None:
     """semantics F1: a → b; what a wrote is deleted before b dies, so a runs again too, through a blocking exchange."""
@@ -137,6 +139,7 @@ def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     scenario.check("e1", tries={"a": 2, "b": 2}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)], ways={"a": 1})
 
 
+@pytest.mark.soak  # test_shapes.py has such an instance
 @ON_SUBMIT
 def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> None:
     """semantics F1, F2: a → b[3 mapped] → c, one instance's driver is killed: that instance alone runs again."""

@@ -32,6 +32,7 @@ LAUNCHED = "deferred"
 """The DAG with a stage on a service, beside row 10."""
 
 
+@pytest.mark.soak  # tests/protocol/model/ and tests/chaos/protocol/ have late drivers
 @pytest.mark.side_by_side(60)
 @ON_SUBMIT
 def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
@@ -51,6 +52,7 @@ def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
     scenario.check("e1", tries={"a": 1, "b": 2}, outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)], ways={"b": 1})
 
 
+@pytest.mark.soak  # Airflow's own; where a task has died it is row 12
 def test_the_scheduler_dies_9(scenario: Scenario) -> None:
     """b ends well while there is no scheduler; the next one goes on from there, and nothing runs again."""
     airflow = scenario.airflow
@@ -127,6 +129,7 @@ def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
     assert log.count("attempt 2 is open already") + log.count("the failure is settled already") == 4, log
 
 
+@pytest.mark.soak  # tests/protocol/test_region_lives.py has callbacks that come not at all; test_renewed.py a next try
 @ON_SUBMIT
 def test_no_callback_comes_12(scenario: Scenario) -> None:
     """semantics F5: task and driver die while there is no dag processor: b's next try settles it.
@@ -161,6 +164,7 @@ def test_no_callback_comes_12(scenario: Scenario) -> None:
     assert scenario.store.coordinator.head() == before
 
 
+@pytest.mark.soak  # tests/unit/storage/test_s3_waiting.py waits, and a next try settles in row 12
 @pytest.mark.side_by_side(60)
 def test_the_storage_is_away_15(scenario: Scenario, s3_server: S3Server) -> None:
     """semantics F2, W3: nothing answers after b has failed; the callback fails, the next try waits and settles it."""
@@ -186,6 +190,7 @@ def test_the_storage_is_away_15(scenario: Scenario, s3_server: S3Server) -> None
         assert "The store answers again, after " in again
 
 
+@pytest.mark.soak  # tests/protocol/model/ and tests/unit/operators/stage/test_overtaken_epoch.py
 @pytest.mark.side_by_side
 def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics D2, D5: b is slow. Where one failure is put up with, it acknowledges for the next attempt; elsewhere
@@ -250,8 +255,9 @@ def test_three_runs_at_once_17(scenario: Scenario) -> None:
     )
 
 
+@pytest.mark.soak  # crash points are at each write; rows 1 and 2 kill a driver that has written
 @pytest.mark.side_by_side(60)
-@pytest.mark.parametrize("kind", ["some", pytest.param("each", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kind", ["some", "each"])
 def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, storage: str, kind: str) -> None:
     """semantics A2, A5, F1, F2: four runs or twelve; before its ack a stage runs again, after it nothing does."""
     scenarios = [Scenario(airflow, gates, JobStore(storage, f"failover_21_{kind}_{point}")) for point in POINTS]

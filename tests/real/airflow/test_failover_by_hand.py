@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 FAILED, SUSPENDED = "JOB_FAILURE", "CHECKPOINT_COORDINATOR_SUSPEND"
 
 
+@pytest.mark.soak  # tests/unit/sensors/test_ended_stages.py, and both ways in tests/protocol/advice/
 def test_the_dag_file_loses_a_stage_24(scenario: Scenario) -> None:
     """semantics C1: while b runs. The wait fails at once and names the stage; both ways that it names heal the run."""
     name, api = scenario.name, scenario.airflow.api

@@ -77,6 +77,7 @@ def folded(storage: str, dag_id: str) -> list[str]:
     return found
 
 
+@pytest.mark.soak  # row 19 is cleared by hand; test_scenarios.py clears what has completed
 @pytest.mark.side_by_side
 def test_what_failed_is_cleared(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics F2, F5: a failed task alone: what had acknowledged stays. Then a whole run: all of it runs again."""
@@ -136,6 +137,7 @@ def test_a_run_is_deleted(airflow: AirflowHome, gates: Gates, storage: str) -> N
     assert folded(storage, dag_id) == ["e2"]
 
 
+@pytest.mark.soak  # test_scenarios.py clears one, tests/protocol/advice/ types the rewind
 @pytest.mark.side_by_side
 def test_completed_runs_are_cleared_and_the_job_is_rewound(airflow: AirflowHome, storage: str) -> None:
     """semantics T9, R1: cleared alone they are skipped and say what to type; after that they run again, in order."""

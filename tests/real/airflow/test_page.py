@@ -132,6 +132,7 @@ def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome) -> None:
     assert seen == expected_in_the_ui(dag, LOOKS, USERNAME)
 
 
+@pytest.mark.soak  # tests/unit/hooks/test_connections.py has what it asks
 def test_the_button_of_a_connection_probes_the_storage_that_it_names(airflow: AirflowHome, storage: str) -> None:
     """Airflow 3.3.2 refuses a connection without a port: docs/how-to/credentials.md says so, and what to do.
 

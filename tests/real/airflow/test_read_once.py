@@ -58,6 +58,7 @@ def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(airflow: AirflowHom
     assert datetime.fromisoformat(again["data_interval_start"]) == datetime(2001, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.soak  # tests/protocol/advice/ types the command
 def test_the_days_of_a_pause_are_read_by_the_command_in_the_log(airflow: AirflowHome, storage: str) -> None:
     """semantics T12: without catchup the run after a pause is refused, until the runs of the command have succeeded."""
     api, dag_id, day = airflow.api, "after_a_pause", timedelta(days=1)

@@ -55,6 +55,7 @@ def tries(airflow: AirflowHome, dag_id: str, run_id: str) -> dict[str, tuple[str
     return {each.task_id.removeprefix("epoch."): (each.state, each.try_number) for each in found}
 
 
+@pytest.mark.soak  # tests/unit/operators/savepoint/ takes and disposes; below one is taken here
 @pytest.mark.side_by_side
 def test_four_nights_leave_the_newest_three(airflow: AirflowHome, lake: Lake, shell: Shell) -> None:
     """semantics P1, P3: taken while the job's DAG is paused, whatever the job has done since the night before."""
@@ -137,6 +138,7 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     assert job.unreferenced() == []
 
 
+@pytest.mark.soak  # test_page.py drains; the last window: tests/real/spark/test_event_time.py
 @pytest.mark.side_by_side
 def test_a_drain_lets_the_last_window_out(
     airflow: AirflowHome, gates: Gates, lake: Lake, storage: str, warm_spark: ConnectServer

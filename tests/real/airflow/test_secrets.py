@@ -35,6 +35,7 @@ JOB = "cleared_after_completion"
 """Any of the scenarios does; here nothing is cleared, the driver is only held while everything is looked at."""
 
 
+@pytest.mark.soak  # an Airflow of its own; test_session.py searches, tests/unit/tasks/reports/ has lineage
 def test_no_secret_is_seen_anywhere(tmp_path: Path) -> None:
     """Command lines, Spark UI API, event log, rendered fields, XCom, logs, lineage, and every object of the store."""
     ui_port = free_port()
