@@ -58,7 +58,7 @@ soak: ## Run the cases that make test leaves out (all crash points and chaos, on
 	@$(if $(FROM),,$(BIN)/pytest -n 3 --dist loadscope --soak -m "not soak" tests/unit)
 	@$(if $(FROM),,CAIRN_RETAINED=250 $(BIN)/pytest -n0 -q tests/unit/checkpoint/test_growth.py -k retained)
 	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q --soak tests/protocol/bucket_races)
-	@$(if $(FROM),,CAIRN_EXAMPLES=50 $(BIN)/pytest -n0 -q tests/real/spark/test_histories.py)
+	@$(if $(FROM),,CAIRN_EXAMPLES=50 $(BIN)/pytest -n0 -q --soak tests/real/spark/test_histories.py)
 	@$(BIN)/python -m tests.protocol.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
 
 kubernetes: ## Strike drivers, nodes, submissions and the API server on a real API server of Kubernetes with RBAC, built once (7 minutes of a core)

@@ -32,6 +32,7 @@ from scripts.harness.postgres_server import PostgresServer
 from scripts.setup.base import ROOT
 from tests.docs.test_shell_blocks import CAIRN, ON_SPARK, verb
 from tests.real.spark.pipeline import Pipeline, session_builder
+from tests.support.covering import covering
 from tests.support.documented import documented
 from tests.support.kafka_stand_in import SparkWithKafka, Topic
 from tests.support.world.parties import Ids
@@ -148,7 +149,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     session.stop()
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.where)
+def _calls(block: DocBlock) -> set[str]:
+    return {*re.findall(r"\b(?:epoch|spark)\.\w+(?=\()", block.text)}
+
+
+@pytest.mark.parametrize("block", covering(BLOCKS, _calls), ids=lambda block: block.where)
 def test_every_application_in_the_documentation_runs(
     block: DocBlock, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,7 +98,7 @@ OTHERS: dict[str, Callable[[World], object]] = {
 CASES = tuple(crash_cases(OPERATIONS, OTHERS))
 
 
-@pytest.mark.parametrize(("place", "case"), in_each_place(CASES, str), ids=str, indirect=["place"])
+@pytest.mark.parametrize(("place", "case"), in_each_place(CASES), ids=str, indirect=["place"])
 def test_whoever_comes_next_settles_it(place: str, case: CrashCase) -> None:  # semantics C1, D3, T7, W2
     with case.operation.limited():
         world = _struck(case, OTHERS, CheckpointError)

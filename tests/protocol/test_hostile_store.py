@@ -715,7 +715,7 @@ def _shows(edit: Edit | Cut) -> Iterator[object]:
 
 @pytest.mark.large
 @pytest.mark.usefixtures("parsed_once_for_all")
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.soak) for part in range(1, PARTS))])
 @pytest.mark.parametrize("new", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["each field", "the rest"])
 def test_no_value_of_a_document_leads_out_of_the_job(  # semantics W5, W10, P1, P3
     machine: Machine, part: int, new: bool

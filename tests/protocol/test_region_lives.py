@@ -272,7 +272,7 @@ class Life:
         raise AssertionError(f"it does not end: {self.state} {self.world.coordinator().progress(EPOCH)}")
 
 
-@pytest.mark.parametrize("first", range(0, LIVES, BATCH))
+@pytest.mark.parametrize("first", [0, pytest.param(BATCH, marks=pytest.mark.soak)])
 def test_what_must_run_again_does_and_nothing_else(first: int) -> None:  # semantics F1, F2, F3, F5
     failovers = 0
     for seed in range(first, first + BATCH):

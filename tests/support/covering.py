@@ -63,6 +63,11 @@ def as_parameters(cases: Iterable[tuple[Case, bool]]) -> list[ParameterSet]:
     return [_as_parameter(case, new) for case, new in cases if new or gives_all]
 
 
+def one_of(values: Sequence[Case], test: str) -> list[ParameterSet]:
+    """Give of values that a test is run with one to `make test`: to each test another, by its name."""
+    return as_parameters((each, each == values[_mixed(test) % len(values)]) for each in values)
+
+
 def _as_parameter(case: object, new: bool) -> ParameterSet:
     values = case if isinstance(case, tuple) else (case,)
     return pytest.param(*values, marks=() if new else pytest.mark.soak)

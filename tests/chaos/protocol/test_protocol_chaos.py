@@ -19,8 +19,9 @@ pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
 SEEDS = (1036, 1142, 1438, 1222, 1639)
 """With every shape of job, one on a disk, some with a source, and every kind of fault; `make chaos` has more.
 
-`make test` plays every second one, each of another launcher: region failover alone, no disk, and no fault of a cleaner,
-a decline, a driver that stands still or a clock that is behind, which the simulation has."""
+`make test` plays two, whose drivers are waited for by a task and by the triggerer: region failover alone, no disk, no
+program, and no fault of a cleaner, a decline, a driver that stands still or a clock that is behind: the simulation has
+these."""
 
 
 def test_the_seeds_have_jobs_and_faults_of_every_kind() -> None:
@@ -38,7 +39,7 @@ SOAK = pytest.mark.soak
 
 @pytest.mark.parametrize(
     ("cloud", "seeds"),
-    [("s3", SEEDS[::2]), *(pytest.param(cloud, SEEDS, marks=SOAK) for cloud in ("s3", "gcs", "azure"))],
+    [("s3", SEEDS[:4:2]), *(pytest.param(cloud, SEEDS, marks=SOAK) for cloud in ("s3", "gcs", "azure"))],
     ids=["some", "s3", "gcs", "azure"],
 )
 def test_every_run_counts_once_and_none_needs_a_person(  # semantics A2, C1, C3, D2, D3, F1, F2, F5, P1, P2, S1, T5, T9
@@ -69,6 +70,7 @@ def test_some_faults_on_each_cloud(request: pytest.FixtureRequest, cloud: str) -
     assert set(figures.faults) >= {fault.kind for run in OF_THE_STORE.runs for fault in run.faults}
 
 
+@SOAK  # what is wrong at rest is found below
 def test_a_fold_that_is_doubled_is_found(s3_server: S3Server, s3_bucket: str) -> None:
     with stage(s3_server, f"s3://{s3_bucket}") as ready:
         figures = ready.play(calm_plan(CALM, 3), "doubled")

@@ -9,7 +9,7 @@ from tests.protocol.model.scenarios import ALL, CARRY, CLAIM, EPOCHS, FAILOVER, 
 from tests.protocol.model.state import Rules
 
 
-@pytest.mark.parametrize("numbered", [False, True], ids=["swap", "numbered"])
+@pytest.mark.parametrize("numbered", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["swap", "numbered"])
 @pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
 def test_every_state_holds_every_property(scenario: Scenario, numbered: bool) -> None:
     found = Explorer(scenario, Rules(numbered=numbered)).run()

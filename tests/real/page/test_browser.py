@@ -215,6 +215,7 @@ HOSTILE = (
 PLANS = tuple(f"/interventions/{each}" for each in ("rewind?checkpoint=1", "savepoint", "stop", "checkpoint"))
 
 
+@pytest.mark.soak  # each page at each width; the tests below open most of them
 def test_every_page_fits_every_width_and_axe_finds_nothing() -> None:
     busy = busy_world(savepoint_target="s3://lake/savepoints")
     request = asked("page-of-this-test", actor=ADMIN)

@@ -30,6 +30,7 @@ print("rows:", spark.read.parquet(sys.argv[1]).count())
 """
 
 
+@pytest.mark.soak  # a cluster; test_s3a.py reads and writes by these credentials
 def test_executors_elsewhere(
     s3_server: S3Server, s3_bucket: str, tmp_path: Path, connections: Callable[[str, str], None]
 ) -> None:

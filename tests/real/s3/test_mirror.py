@@ -108,7 +108,7 @@ def test_the_runbook(s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.Mo
     assert home.folded()["report"] == ["e1", "e2", "e3", "e4", "e5", "e6"]
 
 
-@pytest.mark.parametrize("way", ["files to S3", "S3 to Google Cloud Storage"])
+@pytest.mark.parametrize("way", ["files to S3", pytest.param("S3 to Google Cloud Storage", marks=pytest.mark.soak)])
 def test_another_provider(
     way: str, s3_server: S3Server, s3_bucket: str, s3_options: S3Options, tmp_path: Path, gcs_server: GcsServer
 ) -> None:

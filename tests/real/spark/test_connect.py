@@ -137,6 +137,7 @@ def routes(epoch):
 """
 
 
+@pytest.mark.soak  # tests/unit/spark/remote/test_deferred_pandas.py; functions: test_session.py
 def test_a_function_is_called_with_its_open_epoch(clients: Clients) -> None:
     """pandas is loaded when it is first used; all that PySpark does with it works then."""
     (clients.folder / "appmod.py").write_text(USES_PANDAS)

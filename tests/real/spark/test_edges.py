@@ -177,6 +177,7 @@ KEYED = [
 FLAT = [kind for kind in EDGES if "<" not in kind and kind != "binary" and not kind.startswith("interval")]
 
 
+@pytest.mark.soak  # the edges of types; test_round_trips.py has the types
 @pytest.mark.parametrize("kinds", KEYED)
 def test_values_go_past_python_as_spark_means_them(
     spark: SparkSession,
@@ -222,6 +223,7 @@ def test_values_go_past_python_as_spark_means_them(
             assert shown == expected, kind
 
 
+@pytest.mark.soak  # by each type; test_updates.py has a key that is given twice
 @pytest.mark.parametrize("kinds", KEYED)
 def test_a_key_twice_and_a_broken_row_are_named_by_each_value(
     spark: SparkSession, pipeline: Pipeline, kinds: tuple[str, ...]
@@ -236,6 +238,7 @@ def test_a_key_twice_and_a_broken_row_are_named_by_each_value(
                 epoch.update(KINDS[kind], rows.union(rows), key="v")
 
 
+@pytest.mark.soak  # tests/unit/checkpoint/store/test_stored_schemas.py compares types
 def test_a_comment_is_no_part_of_a_type(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
     from pyspark.sql import types as T
 
@@ -276,6 +279,7 @@ def of_edges(spark: SparkSession, kind: str, *names: str) -> DataFrame:
     return spark.sql(" UNION ALL ".join(selects)).coalesce(1)
 
 
+@pytest.mark.soak  # the edges of time; test_event_time.py has watermark, timers and lives
 @pytest.mark.parametrize("kind", [pytest.param("TIMESTAMP", marks=pytest.mark.soak), "TIMESTAMP_NTZ"])
 def test_moments_that_no_datetime_holds_count_as_spark_means_them(
     spark: SparkSession, pipeline: Pipeline, background: bool, kind: str
@@ -353,6 +357,7 @@ def test_a_watermark_that_the_application_gives_has_the_same_bounds(pipeline: Pi
     run("two", back)
 
 
+@pytest.mark.soak  # test_partitions.py replaces odd values
 @pytest.mark.parametrize(
     "kinds",
     [("bigint", "string", "date"), pytest.param(("boolean", "tinyint", "smallint", "int"), marks=pytest.mark.soak)],

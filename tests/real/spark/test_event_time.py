@@ -75,7 +75,7 @@ class Run:
         return found
 
 
-@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+@pytest.mark.parametrize("kind", ["TIMESTAMP", pytest.param("TIMESTAMP_NTZ", marks=pytest.mark.soak)])
 def test_the_watermark_moves_on_and_what_is_behind_it_is_late(spark: SparkSession, at: At, kind: str) -> None:
     """semantics K6"""
     run = Run(at())
@@ -169,6 +169,7 @@ def test_a_timer_fires_once_when_the_watermark_reaches_it(spark: SparkSession, a
     assert run("six", body("23:00")) == []
 
 
+@pytest.mark.soak  # test_updates.py moves by a savepoint; a drain is below
 def test_timers_travel_with_a_savepoint_into_another_job(
     spark: SparkSession, at: At, tmp_path: Path
 ) -> None:  # semantics K6, P1
@@ -200,6 +201,7 @@ def test_timers_travel_with_a_savepoint_into_another_job(
     )
 
 
+@pytest.mark.soak  # timers fire above
 def test_timers_that_are_not_asked_for_wait(spark: SparkSession, at: At) -> None:  # semantics K6
     run = Run(at())
 
@@ -269,6 +271,7 @@ def test_timers_are_deleted_by_key_and_time_or_by_key(spark: SparkSession, at: A
     assert run("two", rest) == [("A", "11:00"), ("C", "10:00")]
 
 
+@pytest.mark.soak  # the test below has another attempt
 def test_timers_of_a_killed_attempt_fire_again_at_another_parallelism(
     spark: SparkSession, at: At
 ) -> None:  # semantics K6, R4
@@ -372,6 +375,7 @@ def test_rows_live_as_long_as_they_are_told(spark: SparkSession, at: At) -> None
     assert run("five", 14, lambda epoch: len(rows(epoch.state("event")))) == 3
 
 
+@pytest.mark.soak  # the test above, and test_given_back.py
 def test_a_state_that_is_only_updated_has_a_time_to_live(spark: SparkSession, at: At) -> None:  # semantics K2, K6
     """Given once it stays; rows of epochs before it end too, and none comes back by another one."""
     pipeline = at()
@@ -408,6 +412,7 @@ def test_a_state_that_is_only_updated_has_a_time_to_live(spark: SparkSession, at
     assert found == [("C", None)]
 
 
+@pytest.mark.soak  # rows end above, and in test_given_back.py
 def test_a_new_base_drops_rows_that_have_ended(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K3, K6
@@ -477,6 +482,7 @@ def test_a_new_base_drops_rows_that_have_ended(
     assert stored(checkpoint, "processing") == [("C", None), ("H", "14:45"), ("I", "14:50")]
 
 
+@pytest.mark.soak  # rows end above; test_updates.py compacts
 def test_a_compaction_drops_rows_that_have_ended_for_its_checkpoint(
     spark: SparkSession, at: At
 ) -> None:  # semantics K6, K7
@@ -511,6 +517,7 @@ def test_a_compaction_drops_rows_that_have_ended_for_its_checkpoint(
     assert compact(spark, pipeline.storage, pipeline.job) == [], "both are adopted, so there are no runs"
 
 
+@pytest.mark.soak  # as above
 def test_a_compaction_keeps_rows_that_are_alive_for_an_older_checkpoint(
     spark: SparkSession, at: At
 ) -> None:  # semantics K6, K7

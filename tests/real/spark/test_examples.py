@@ -116,6 +116,7 @@ def at(text: str) -> str:
     return f"TIMESTAMP '2026-01-0{number} {time}'"
 
 
+@pytest.mark.soak  # an example; late rows and a drain are in test_event_time.py
 def test_each_hour_is_published_once(example: Callable[[str], Example]) -> None:
     """The drain lets the last hours out; late clicks are in no hour."""
     pages = example("windowed_events")
@@ -145,6 +146,7 @@ def test_each_hour_is_published_once(example: Callable[[str], Example]) -> None:
     assert pages.state("hours", "open", "page") == []
 
 
+@pytest.mark.soak  # an example; timers are in test_event_time.py
 def test_a_session_ends_once_after_its_last_click(example: Callable[[str], Example]) -> None:
     """A session may last over midnight. Clicks come in any order, also in two sessions of one visitor on one day."""
     site = example("session_counting")
@@ -192,6 +194,7 @@ def test_an_order_is_in_the_table_once(example: Callable[[str], Example]) -> Non
 CHANGES = "customer, city, at, arrived"
 
 
+@pytest.mark.soak  # an example; the test below runs it until it is refused
 def test_a_dimension_has_each_version_once(example: Callable[[str], Example]) -> None:
     shop = example("slowly_changing_dimension")
     changed = [

@@ -20,7 +20,7 @@ from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.stored.outputs import frame
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, bounds, counts, rows
-from tests.support.covering import covering
+from tests.support.covering import as_parameters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,7 +103,13 @@ HISTORIES: Mapping[str, list[Body]] = {
 }
 
 
-@pytest.mark.parametrize(("history", "small"), covering(product(HISTORIES, (False, True)), iter))
+FEW = {("rows", True), ("partials", False), ("rows that end", False)}
+"""One that updates a small state, and of large ones one that aggregates and one that drops rows."""
+
+
+@pytest.mark.parametrize(
+    ("history", "small"), as_parameters((each, each in FEW) for each in product(HISTORIES, (False, True)))
+)
 def test_the_next_epoch_restores_what_was_given_back(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, history: str, small: bool
 ) -> None:  # semantics K1, K2, K3, K6, K8
@@ -139,6 +145,7 @@ def _facts(df: DataFrame | None) -> tuple[object, object]:
     return df.schema, rows(df)
 
 
+@pytest.mark.soak  # test_updates.py has both
 def test_goes_on_from_savepoint_and_compaction_at_another_parallelism(
     spark: SparkSession, tmp_path: Path
 ) -> None:  # semantics K7, K8, R4, R6

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import HealthCheck, given, settings
 
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark import Epoch, compact
@@ -36,31 +37,37 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 
-EXAMPLES = int(os.environ.get("CAIRN_EXAMPLES", "0"))
-"""Histories that are drawn, others in each run: `make soak` draws 50, `make test` none but those that are named."""
+EXAMPLES = int(os.environ.get("CAIRN_EXAMPLES", "1"))
+"""Histories that are drawn, others in each run: `make soak` draws 50."""
 
 
-@settings(
-    max_examples=EXAMPLES or 1,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate][: 1 + bool(EXAMPLES)],
-    suppress_health_check=list(HealthCheck),
+@pytest.mark.parametrize(
+    ("history", "compacted"),
+    [
+        pytest.param(TRIES_AND_A_REWIND, 0, id="tries and a rewind"),
+        pytest.param(COMPACTED, 8, id="compacted", marks=pytest.mark.soak),
+        pytest.param(SMALL, 0, id="small", marks=pytest.mark.soak),
+    ],
 )
-@given(history=HISTORIES)
-@example(history=TRIES_AND_A_REWIND)
-@example(history=SMALL)
-@example(history=COMPACTED)
-def test_any_history_equals_a_plain_recomputation(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history: History
+def test_a_history_equals_a_plain_recomputation(
+    spark: SparkSession, tmp_path: Path, history: History, compacted: int
 ) -> None:  # semantics K1, K2, K3, K7, K8, R4
     """Updates, deletes, keys that come back, null and NaN as keys, other parallelisms, tries that fail or die, rewinds.
 
     Runs are merged, and there are new bases, by epochs and by compactions. The same where the states are small.
     """
-    told = Played(spark, f"file://{tmp_path_factory.mktemp('lake')}", history)
-    told.play()
-    if history == COMPACTED:
-        assert told.outcomes == ["compacted"] * 8, "that is what this one is for"
+    played = Played(spark, f"file://{tmp_path}", history)
+    played.play()
+    assert played.outcomes == ["compacted"] * compacted
+
+
+@pytest.mark.soak
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(history=HISTORIES)
+def test_any_history_equals_a_plain_recomputation(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history: History
+) -> None:  # semantics K1, K2, K3, K7, K8, R4
+    Played(spark, f"file://{tmp_path_factory.mktemp('lake')}", history).play()
 
 
 class Played:

@@ -72,8 +72,12 @@ def groups_in(file: Path) -> list[int]:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("size_bytes", "groups", "partitions"),
-    [(0, 128, 32), (1 << 30, 128, 64), (1 << 40, 128, 128), (0, 8, 8)],
-    ids=["small", "large", "huge", "few groups"],
+    [
+        pytest.param(0, 128, 32, id="small"),
+        pytest.param(1 << 30, 128, 64, id="large", marks=pytest.mark.soak),
+        pytest.param(1 << 40, 128, 128, id="huge", marks=pytest.mark.soak),
+        pytest.param(0, 8, 8, id="few groups"),
+    ],
 )
 def test_a_delta_is_placed_in_as_many_partitions_as_its_state_needs(
     spark: SparkSession, size_bytes: int, groups: int, partitions: int
@@ -110,7 +114,10 @@ def test_the_hash_is_undone(hashed: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("parallelism", "max_parallelism"), [(1, None), (3, 8), (7, 128), (8, 8)])
+@pytest.mark.parametrize(
+    ("parallelism", "max_parallelism"),
+    [(1, None), (3, 8), *(pytest.param(n, of, marks=pytest.mark.soak) for n, of in ((7, 128), (8, 8)))],
+)
 def test_every_range_has_a_file(spark: SparkSession, at: At, parallelism: int, max_parallelism: int | None) -> None:
     """semantics R4, A1: the file of a subtask holds its groups and no other, sorted by group and key"""
     many = spark.range(3_000).selectExpr("concat('r', id % 1500) as route", "id as flights")
@@ -202,6 +209,7 @@ def updated(pipeline: Pipeline, run_id: str, changed: DataFrame) -> list[Path]:
     return sorted(set(files_of(pipeline)) - before)
 
 
+@pytest.mark.soak  # a size; test_updates.py compacts
 @pytest.mark.spark
 def test_a_grown_small_state_is_several_files_after_compaction(
     spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
@@ -281,6 +289,7 @@ def test_a_subtask_reads_its_own_row_groups_only(spark: SparkSession, at: At) ->
         assert sorted(seen) == list(range(20_000)), "each row belongs to one subtask"
 
 
+@pytest.mark.soak  # the test above reads those of a base
 @pytest.mark.spark
 def test_a_subtask_reads_its_own_row_groups_of_runs_too(spark: SparkSession, at: At) -> None:  # semantics R4, K1
     """Base and run are written by 2 subtasks, and read by 7."""
@@ -397,6 +406,7 @@ def exactly(frame: DataFrame) -> list[str]:
     return sorted(repr(tuple(row)) for row in frame.collect())
 
 
+@pytest.mark.soak  # drawn; test_updates.py moves by a savepoint
 @pytest.mark.spark
 @pytest.mark.large
 @settings(max_examples=3, derandomize=True, suppress_health_check=list(HealthCheck))

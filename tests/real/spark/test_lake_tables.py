@@ -246,7 +246,12 @@ def test_two_tables_advance_with_one_checkpoint(spark: SparkSession, lake: Lake)
     assert iceberg.scan().to_arrow().sort_by("id").to_pylist()[2]["price"] == 2
 
 
-def test_spans_of_time_and_the_order_of_rows(spark: SparkSession, lake: Lake) -> None:  # semantics C4
+@pytest.mark.parametrize(
+    "names", [("by_hour", "by_day"), pytest.param(("by_local_hour", "by_month", "by_year"), marks=pytest.mark.soak)]
+)
+def test_spans_of_time_and_the_order_of_rows(
+    spark: SparkSession, lake: Lake, names: tuple[str, ...]
+) -> None:  # semantics C4
     """The format counts years, months, days and hours in UTC, and says how its files are written."""
     # Around 1970, at a change of Adelaide's clock, and after what nanoseconds can count.
     around = ("1969-12-31 23:59:59.999999", "1970-01-01 00:00:00", "1969-12-31 23:10:00", "1969-12-31 12:00:00")
@@ -261,6 +266,7 @@ def test_spans_of_time_and_the_order_of_rows(spark: SparkSession, lake: Lake) ->
         "by_month": ({2: YearTransform(), 4: MonthTransform()}, 7),
         "by_year": ({2: YearTransform()}, 4),
     }
+    tables = {name: tables[name] for name in names}
     for name, (units, _) in tables.items():
         lake.catalog.create_table(
             f"sales.{name}",
@@ -317,6 +323,7 @@ def test_spans_of_time_and_the_order_of_rows(spark: SparkSession, lake: Lake) ->
             assert 1 << 16 < each["file_size_in_bytes"] < 1 << 17, "the Bloom filter"
 
 
+@pytest.mark.soak  # test_connect.py has such a table, test_partition_values.py the values
 def test_buckets_and_truncated_values(spark: SparkSession, lake: Lake) -> None:  # semantics C4
     """Each file has the partition that the format's library gives its rows, and is found by a filter of any column."""
     kinds = (LongType(), StringType(), IntegerType(), DecimalType(38, 2), BinaryType(), TimestamptzType(), DateType())
@@ -433,6 +440,7 @@ ODD = """.ü a'b"c`d\\e/f%g?h#i*j[k]$l,m=n{o}日本"""
 """A name of a column; Iceberg's library finds no partition by one with a dot."""
 
 
+@pytest.mark.soak  # names alone
 def test_names_with_quotes_dots_and_unicode(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics C4
@@ -494,6 +502,7 @@ def test_names_with_quotes_dots_and_unicode(
         epoch.table("delta").append(rows("delta", 5, 6, "'v1'"))
 
 
+@pytest.mark.soak  # the edges of time
 def test_days_and_moments_that_python_has_not(spark: SparkSession, lake: Lake) -> None:  # semantics C4
     """Partitions and keys of such days are refused where they are written; other columns have no bounds in a file."""
     kinds = (("id", LongType()), ("day", DateType()), ("at", TimestamptzType()))

@@ -36,6 +36,7 @@ def flights(spark: SparkSession, *flown: tuple[str, str, int]) -> DataFrame:
     return spark.sql(f"SELECT * FROM VALUES {values} AS t(origin, destination, delay)").coalesce(1)
 
 
+@pytest.mark.soak  # test_epochs_follow_each_other below goes on from state
 def test_an_example_counts_on_from_its_state(spark: SparkSession, tmp_path: Path) -> None:
     before = spark.sql("SELECT 'AMS' AS airport, 5L AS departures, 1L AS arrivals")
     written = run_application(
@@ -232,6 +233,7 @@ def test_an_application_is_run_by_hand(spark: SparkSession, tmp_path: Path, caps
     assert "there is no such file or folder [path=`nothing.parquet`]" in capsys.readouterr().err
 
 
+@pytest.mark.soak  # the test above runs an application
 def test_an_example_runs_itself(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,6 +154,7 @@ def run(lake: Lake, application: Path, run_id: str, try_number: int = 1) -> None
     stage.execute(context(Ti(run_id=run_id, try_number=try_number, max_tries=2)))
 
 
+@pytest.mark.soak  # a cluster; tests/unit/spark/stored/test_local_state.py
 def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, said: Said) -> None:  # semantics V3
     application = tmp_path / "routes.py"
     application.write_text(APPLICATION)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +23,7 @@ from pyiceberg.types import (
 from airflow_cairn.checkpoint.documents.staged_tables import TableDescription
 from airflow_cairn.spark.staged_columns import partition_values, told_apart
 from tests.real.spark.pipeline import in_zone
+from tests.support.covering import covering
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,8 +67,7 @@ CASES: dict[str, tuple[Any, str, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
-@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize(("kind", "ansi"), covering(product(CASES, ("true", "false")), iter))
 def test_values_of_partitions_are_those_of_the_format(spark: SparkSession, kind: str, ansi: str) -> None:
     iceberg, name, values = CASES[kind]
     transforms: list[Any] = [BucketTransform(16), BucketTransform(2**31 - 1)]

@@ -143,6 +143,7 @@ def test_each_odd_value_is_a_partition_of_its_own(
     assert max(map(len, names(pipeline))) <= 57, "as long as an older name, for the limit of keys"
 
 
+@pytest.mark.soak  # the test below has them too
 def test_a_table_with_older_names_goes_on(
     spark: SparkSession, pipeline: Pipeline, tmp_path: Path
 ) -> None:  # semantics W14

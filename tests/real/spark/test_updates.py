@@ -125,6 +125,7 @@ def test_of_two_drivers_of_one_execution_one_run_counts(
     assert now(pipeline) == [("a", 2)]
 
 
+@pytest.mark.soak  # test_histories.py, and a rewind below
 def test_runs_are_merged_and_folded_into_a_new_base_and_the_value_stays(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K2, K3, K4
@@ -158,6 +159,7 @@ def test_a_rewind_goes_back_to_runs_that_a_merge_and_a_fold_have_replaced(
     pipeline.forget()
 
 
+@pytest.mark.soak  # two drivers are above
 def test_of_two_drivers_that_merge_runs_one_counts(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K2, A2, A5
@@ -226,6 +228,7 @@ def test_a_key_keeps_all_rows_that_a_snapshot_gave_it_until_it_changes(
     assert len(files_of(pipeline)) == 1, "a new base"
 
 
+@pytest.mark.soak  # a size alone
 def test_after_a_delta_as_large_as_the_base_comes_a_new_base(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3
@@ -304,6 +307,7 @@ def test_the_next_epoch_adopts_a_compaction_in_place_of_base_and_runs(
     assert now(pipeline) == [("a", 2), ("b", 5), ("c", 7), ("d", 8)]
 
 
+@pytest.mark.soak  # a compaction is above
 def test_a_compaction_beside_an_epoch_leaves_the_run_of_that_one(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:  # semantics K7
@@ -356,9 +360,18 @@ def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
     assert now(pipeline) == []
 
 
-@pytest.mark.parametrize(
-    ("scanned_bytes", "values"), [(0, 0), (1 << 20, 0), (1 << 20, 100)], ids=["large", "small", "few"]
+by_size = pytest.mark.parametrize(
+    ("scanned_bytes", "values"),
+    [
+        pytest.param(0, 0, id="large"),
+        pytest.param(1 << 20, 0, id="small", marks=pytest.mark.soak),
+        pytest.param(1 << 20, 100, id="few"),
+    ],
 )
+"""A state of which the files are chosen by the keys; one that is read whole; and one of few values."""
+
+
+@by_size
 def test_keys_read_what_they_touch(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
 ) -> None:
@@ -385,9 +398,7 @@ def test_keys_read_what_they_touch(
     pipeline.complete("r3")
 
 
-@pytest.mark.parametrize(
-    ("scanned_bytes", "values"), [(0, 0), (1 << 20, 0), (1 << 20, 100)], ids=["large", "small", "few"]
-)
+@by_size
 def test_keys_are_compared_as_spark_compares_them(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
 ) -> None:  # semantics K1
@@ -408,9 +419,7 @@ def test_keys_are_compared_as_spark_compares_them(
     pipeline.complete("r2")
 
 
-@pytest.mark.parametrize(
-    ("scanned_bytes", "values"), [(0, 0), (1 << 20, 0), (1 << 20, 100)], ids=["large", "small", "few"]
-)
+@by_size
 def test_all_rows_of_a_key_are_read_once(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
 ) -> None:
@@ -507,7 +516,7 @@ TWICE: dict[str, tuple[Given, str]] = {
 }
 
 
-@pytest.mark.parametrize("whole_bytes", [0, 1 << 20], ids=["large", "small"])
+@pytest.mark.parametrize("whole_bytes", [0, pytest.param(1 << 20, marks=pytest.mark.soak)], ids=["large", "small"])
 def test_bad_input_is_refused_and_the_state_stays(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:  # semantics K5

@@ -76,7 +76,9 @@ def finish(job: Pipeline, run_id: str) -> None:
     job.complete(run_id)
 
 
-@pytest.mark.parametrize("fails_first", [False, True], ids=["goes on", "fails over"])
+@pytest.mark.parametrize(
+    "fails_first", [pytest.param(False, marks=pytest.mark.soak), True], ids=["goes on", "fails over"]
+)
 def test_the_epoch_that_was_pending_completes(
     released: Pipeline, spark: SparkSession, tmp_path: Path, *, fails_first: bool
 ) -> None:

@@ -74,7 +74,7 @@ def _complete(world: World, epoch: str) -> None:
     ("work_of", "few_of_them"),
     [
         pytest.param(of_stages, 12, id="stages"),
-        pytest.param(of_stages, 60, id="240 stages", marks=pytest.mark.large),
+        pytest.param(of_stages, 60, id="240 stages", marks=[pytest.mark.large, pytest.mark.soak]),
         pytest.param(of_retained, RETAINED, id="retained epochs"),
     ],
 )

@@ -223,7 +223,7 @@ def test_what_opens_the_jobs_storage_is_loaded_too(
     assert loaded in said.text
 
 
-@pytest.mark.parametrize("forks", [True, False], ids=["forked", "new"])
+@pytest.mark.parametrize("forks", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["forked", "new"])
 def test_how_a_client_ends_is_told(stages: Stages, said: Said, forks: bool) -> None:
     if forks:
         stages.start()
@@ -384,7 +384,11 @@ def of_another_user(_: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (module_of_its_own, "the application has a module queue of its own"),
         (other_path, "the fork server is not up yet, or has been started with other settings"),
-        (other_folder, "the fork server is not up yet, or has been started with other settings"),
+        pytest.param(
+            other_folder,
+            "the fork server is not up yet, or has been started with other settings",
+            marks=pytest.mark.soak,
+        ),
         (stopped, "timed out"),
         (killed, r"process \d+ loads it for those of the next stages"),
         (of_another_user, "the fork server is another user's"),

@@ -179,13 +179,23 @@ ROLES = (trigger, stage, driver, restore, savepoint, dispose, sensor, other_dag)
 REFUSALS = [(403, "AccessDenied"), (403, "RequestTimeTooSkewed"), (400, "ExpiredToken"), (503, "SlowDown")]
 
 
-@pytest.mark.parametrize(("status", "code"), REFUSALS, ids=[code for _, code in REFUSALS])
-@pytest.mark.parametrize("role", ROLES, ids=[role.__name__ for role in ROLES])
+@pytest.mark.parametrize(
+    ("role", "refused"),
+    [
+        pytest.param(role, each, id=f"{role.__name__}-{each[1]}", marks=() if at % 4 == which else pytest.mark.soak)
+        for at, role in enumerate(ROLES)
+        for which, each in enumerate(REFUSALS)
+    ],
+)
 def test_a_refusal_of_a_minute_is_waited_for(
-    lake: LakeJob, refusal: Refusal, said: Said, role: Callable[[LakeJob], Callable[[], Any]], status: int, code: str
+    lake: LakeJob,
+    refusal: Refusal,
+    said: Said,
+    role: Callable[[LakeJob], Callable[[], Any]],
+    refused: tuple[int, str],
 ) -> None:
     act = role(lake)
-    refusal.action, refusal.lasts_s = answer(status, code), 60.0
+    refusal.action, refusal.lasts_s = answer(*refused), 60.0
     assert act(), "and the task has done its work"
     assert refusal.now >= 60
     assert said.text.count("Waiting for the store since ") == 1

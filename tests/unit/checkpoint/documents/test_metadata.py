@@ -54,6 +54,7 @@ def large() -> bytes:
     return metadata_file.encode(_lines(HANDLES))
 
 
+@pytest.mark.soak  # a size alone
 @pytest.mark.large
 def test_100_000_files_are_written_and_read_as_a_stream(large: bytes) -> None:  # semantics C5
     files, ref = _stored(large)

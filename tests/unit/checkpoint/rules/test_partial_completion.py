@@ -328,7 +328,7 @@ class _Life:
 
 
 @pytest.mark.simulation
-@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.soak) for part in (2, 3))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.soak) for part in (1, 2, 3))])
 def test_every_epoch_is_folded_in_once_and_in_order_whatever_happens(part: int) -> None:  # semantics B1, B3, F6, R1
     left_out = 0
     for seed in range(part, 24, 4):

@@ -468,6 +468,7 @@ class _Counting(WrappedStore):
     _write = _read
 
 
+@pytest.mark.soak  # drawn; each step is above
 def test_a_history_goes_on_beside_a_disposal_and_leaves_no_folder(tmp_path: Path) -> None:  # semantics P3
     """At each request another process disposes of all that the history is to dispose of."""
     target, at, requests = f"file://{tmp_path}/kept", -1, 0

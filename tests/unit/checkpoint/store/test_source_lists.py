@@ -28,6 +28,7 @@ from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, Interleavi
 pytestmark = pytest.mark.large
 
 
+@pytest.mark.soak  # a size alone
 def test_memory_does_not_grow_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (lines, "READ_BYTES"),

@@ -35,6 +35,7 @@ from airflow_cairn.tasks.health.facts import ClusterFacts, NoAnswer, Silence
 from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.cluster_stand_in import NAMESPACE, ApiException, ClusterStandIn, install_spark_submit
+from tests.support.covering import one_of
 from tests.support.errors import raises_code
 from tests.support.narrowing import expect, known
 from tests.support.plain_program import write_to
@@ -66,7 +67,14 @@ class TaskState(dict[str, Any]):
         self[key] = value
 
 
-@pytest.fixture(params=MODES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that names no mode in one of them, and in the others in `make soak`."""
+    named = any("mode" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "mode" in metafunc.fixturenames and not named:
+        metafunc.parametrize("mode", one_of(MODES, metafunc.function.__name__), indirect=True)
+
+
+@pytest.fixture
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -307,6 +315,7 @@ def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: JobsCluster) 
     assert cluster.retry()["attempt"] == 2
 
 
+@pytest.mark.parametrize("mode", MODES, indirect=True)
 def test_a_worker_that_is_killed_before_it_noted_its_driver(cluster: JobsCluster) -> None:
     """Nobody knows the driver, so it is a failover, and its acknowledgement counts not. Kubernetes has its label."""
 

@@ -7,7 +7,7 @@ none left alive.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
@@ -95,15 +95,22 @@ def on_some(first: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("service", services, indirect=True)
 
 
-def in_turn(name: str) -> pytest.MarkDecorator:
-    """Have a test run on each service, with an argument that is false on the first, true on the next and so on.
+def in_turn(
+    name: str, values: Sequence[object] = (False, True), services: Collection[str] = tuple(ALL), every: int = 1
+) -> pytest.MarkDecorator:
+    """Have a test run on each service, with an argument that has one value on the first, another on the next.
 
-    The other way in `make soak`.
+    With the others, and on what is between every third service, say, it runs in `make soak`.
     """
     cases = [
-        pytest.param(service, value, marks=() if value == number % 2 else pytest.mark.soak)
-        for number, service in enumerate(ALL)
-        for value in (False, True)
+        pytest.param(
+            service,
+            value,
+            marks=() if (at, number % every) == (number % len(values), 0) else pytest.mark.soak,
+            id=f"{service}-{getattr(value, '__name__', value)}",
+        )
+        for number, service in enumerate(services)
+        for at, value in enumerate(values)
     ]
     return pytest.mark.parametrize(("service", name), cases, indirect=["service"])
 
@@ -186,17 +193,16 @@ def before_it_acknowledges(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(programs, "acknowledge", lambda *_args, **_more: dies())
 
 
-@pytest.mark.parametrize(
-    ("point", "attempt"), [(before_submission, 2), (before_the_id_is_known, 1), (while_it_waits, 1)]
-)
-def test_a_worker_is_killed(job: Job, service: ServiceStandIn, point: Callable[..., None], attempt: int) -> None:
+@in_turn("point", (before_submission, before_the_id_is_known, while_it_waits), SERVICES)
+def test_a_worker_is_killed(job: Job, service: ServiceStandIn, point: Callable[..., None]) -> None:
     """semantics F5: the next try finds the driver by its token alone; without one it opens the next attempt."""
     outlived(job, service, point)
     service.crowd()
-    assert execute(job, service, 2)["attempt"] == attempt
+    assert execute(job, service, 2)["attempt"] == (2 if point is before_submission else 1)
     assert service.submitted == 1
 
 
+@on_some(0)
 def test_the_answer_to_a_submission_is_lost(job: Job, service: ServiceStandIn) -> None:
     """The submission was accepted: nothing is decided, and the next try waits for it."""
     service.cuts = True
@@ -207,6 +213,7 @@ def test_the_answer_to_a_submission_is_lost(job: Job, service: ServiceStandIn) -
     assert service.submitted == 1
 
 
+@on_some(1)
 def test_a_driver_fails(job: Job, service: ServiceStandIn) -> None:
     """semantics F2: the driver's cause is the stage's, and the next attempt has a driver of its own."""
     service.act = lambda _conf, _looks: FAILED
@@ -233,6 +240,7 @@ def test_the_service_does_not_answer_or_has_forgotten(job: Job, service: Service
     assert execute(job, service, 3)["attempt"] == (2 if forgets else 1)
 
 
+@on_some(2)
 def test_a_driver_that_the_service_has_forgotten_is_gone(job: Job, service: ServiceStandIn) -> None:
     """A task that watches the driver says so; a retry that does not find it asks for no state."""
     outlived(job, service, while_it_waits)
@@ -309,7 +317,7 @@ def test_the_driver_of_an_attempt_that_is_over_is_ended(job: Job, service: Servi
     assert service.submitted == 2
 
 
-@pytest.mark.parametrize("knows", [True, False])
+@in_turn("knows", (True, False), SERVICES)
 def test_a_kill_ends_the_driver(job: Job, service: ServiceStandIn, knows: bool) -> None:
     """The task may be killed before it has heard the driver's id."""
     job.trigger(RUN)
@@ -514,7 +522,7 @@ FACTS: dict[str, Any] = {
 REFUSED = Examination([right_missing(open_store("s3://lake"), "s3:PutObject", "AccessDenied")], ["storage", "clock"])
 
 
-@in_turn("block")
+@in_turn("block", every=3)
 def test_the_doctor_asks_a_cluster_as_a_stage_starts(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, block: bool
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_killed_server_is_replaced_before_the_application_begins(servers: Serv
     assert servers.completed() == [1, 2], "no try has failed"
 
 
+@pytest.mark.soak  # tests/unit/checkpoint/rules/test_server.py says who waits
 def test_a_stage_waits_for_the_server_that_another_one_starts(
     job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V1
@@ -354,6 +355,7 @@ def hear_for_a_moment(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.hear", asked)
 
 
+@pytest.mark.soak  # test_job_server.py hears the silence; a stranger is above
 def test_a_program_that_is_silent_at_a_dead_servers_port_gets_nothing(
     job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V4
@@ -412,6 +414,7 @@ def test_a_failure_because_of_the_server_names_it(
     assert said.text.count(f"The Spark server {nonce} is tried again") == 2
 
 
+@pytest.mark.soak  # tests/unit/checkpoint/rules/test_server.py has clocks
 def test_a_dead_starter_with_a_fast_clock_holds_up_no_stage(
     job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1
@@ -453,6 +456,7 @@ def test_a_server_that_could_not_be_used_is_gone_once_its_lease_is_over(
     assert shared(job).why_lost("s1", server, waits=True) is lost
 
 
+@pytest.mark.soak  # it is a stranger to the stage, as above
 def test_a_secret_that_was_changed_brings_another_server(servers: Servers, connections: Define, said: Said) -> None:
     """semantics V4"""
     first = servers.first()
@@ -513,6 +517,7 @@ def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
     assert not Path(started["folder"]).exists()
 
 
+@pytest.mark.soak  # tests/protocol/test_server_crash_points.py
 def test_a_replaced_servers_nonce_is_not_used_again(
     job: Job, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics V1

@@ -186,6 +186,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     return dict(zip(FILES, answers, strict=True))
 
 
+@pytest.mark.soak  # gigabytes that are unpacked
 @pytest.mark.parametrize("name", FILES)
 def test_a_server_takes_little_memory_whatever_a_file_unpacks_to(name: str, shown: dict[str, dict[str, Any]]) -> None:
     status, text = FILES[name][1]
