@@ -176,11 +176,9 @@ def with_rows() -> World:
     return rows
 
 
-@pytest.mark.parametrize(
-    "every", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["some", "each on each page"]
-)
+@pytest.mark.soak  # tests/unit/plugin/page/test_hostile.py reads each page with each text
+@pytest.mark.parametrize("every", [False, True], ids=["some", "each on each page"])
 def test_no_script_of_others_runs(every: bool) -> None:
-    """tests/unit/plugin/page/test_hostile.py reads each page with each text."""
     dags, stores, paths = [dag_of("rows", ("s3://rows", JOB))], {"s3://rows": with_rows().memory}, ["/cairn/"]
     paths += [f"/cairn/dags/rows/jobs/{JOB}{each}" for each in ("/state", ROWS)]
     for number, payload in enumerate(PAYLOADS):

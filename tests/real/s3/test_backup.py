@@ -174,6 +174,7 @@ def test_a_restored_backup_goes_on_where_it_was(
     assert world.folded()["routes"] == ["e1", "e2", "e3"]
 
 
+@pytest.mark.soak  # a copy that was altered is below
 def test_a_copy_in_ranged_parts_is_read_before_it_is_called_altered(
     s3_server: S3Server, s3_bucket: str, options: S3Options
 ) -> None:  # semantics W9, R1
@@ -202,6 +203,7 @@ def test_a_moved_job_goes_on(
     assert moved.folded()["routes"] == ["e1", "e2", "e3"]
 
 
+@pytest.mark.soak  # a moved job goes on above
 def test_a_job_that_is_moved_to_files_goes_on(world: InParts, tmp_path: Path) -> None:  # semantics W9
     for found in world.store.list(f"{JOB}/"):
         path = tmp_path / "lake" / found.key
@@ -274,6 +276,7 @@ def test_a_flipped_byte_gets_no_valid_checksum_in_a_savepoint(
     assert "expected crc64nvme:" in (entry.detail or "")
 
 
+@pytest.mark.soak  # a restored backup goes on above
 def test_a_savepoint_of_a_restored_backup(
     s3_server: S3Server, buckets: dict[str, str], world: InParts, options: S3Options
 ) -> None:  # semantics W9, P1

@@ -194,7 +194,7 @@ def test_an_order_is_in_the_table_once(example: Callable[[str], Example]) -> Non
 CHANGES = "customer, city, at, arrived"
 
 
-@pytest.mark.soak  # an example; the test below runs it until it is refused
+@pytest.mark.soak  # an example; what an update writes is in test_updates.py
 def test_a_dimension_has_each_version_once(example: Callable[[str], Example]) -> None:
     shop = example("slowly_changing_dimension")
     changed = [
@@ -219,6 +219,7 @@ def test_a_dimension_has_each_version_once(example: Callable[[str], Example]) ->
     ]
 
 
+@pytest.mark.soak  # an example; checks that decline: test_local_epoch.py
 def test_a_change_that_is_not_newer_than_what_it_ends_is_refused(example: Callable[[str], Example]) -> None:
     shop = example("slowly_changing_dimension")
     changed = [
