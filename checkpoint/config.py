@@ -147,7 +147,7 @@ def check_strategy(strategy: object) -> None:
     """Check the option `restart_strategy`.
 
     Raises:
-        InvalidConfigError: the value is no restart strategy.
+        InvalidConfigError: the value is not a restart strategy.
     """
     if strategy is not None and not isinstance(strategy, RestartStrategy):
         raise InvalidConfigError(
@@ -434,7 +434,7 @@ def check_parallelism(parallelism: object, max_parallelism: object, **where: str
         **where: the stage or task, for the error text.
 
     Raises:
-        InvalidConfigError: one is no whole number from 1 to 32768, or they do not go together.
+        InvalidConfigError: one is not a whole number from 1 to 32768, or they do not go together.
     """
     for option, value in (("parallelism", parallelism), ("max_parallelism", max_parallelism)):
         if value is None:

@@ -38,7 +38,7 @@ MORE = list[Callable[[str], str]]()
 _SHORTEST = 8
 """Shorter values would be found in words that have nothing to do with them."""
 _RANDOM = 16
-"""So long a word after a colon is no prose."""
+"""So long a word after a colon is not prose."""
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
 
 _USER = _pattern(
@@ -171,7 +171,7 @@ _KNOWN_HARMLESS = _pattern(
     re.IGNORECASE,
 )
 _REFERS = frozenset({"backend", "endpoint", "env", "id", "ids", "less", "model", "uri", "url"})
-"""The last word of a name whose value may be no secret, but where one is kept: the value decides."""
+"""The last word of a name whose value may not be a secret, but where one is kept: the value decides."""
 _IDS = frozenset({"id", "ids"})
 _ITSELF = frozenset({("key", "id"), ("key", "ids"), ("webhook", "url")})
 _LONGEST_REFERENCE = 200
@@ -286,7 +286,7 @@ SHAPES = (
     ("a signed token", _pattern(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")),
     ("an authorization", _pattern(r"(?P<keep>\bbearer\s+)(?=\S*\d)[\w.~+/=-]{8,}", re.IGNORECASE)),
     (
-        # "Basic Statistics" is no base64: that has a capital after a small letter.
+        # "Basic Statistics" is not base64: that has a capital after a small letter.
         "an authorization",
         _pattern(r"(?P<keep>\b[Bb]asic\s+)(?=[A-Za-z0-9+/]*[a-z0-9+/][A-Z])[A-Za-z0-9+/]{8,}={0,2}(?!\w)"),
     ),
@@ -298,7 +298,7 @@ SHAPES = (
         ),
     ),
 )
-"""Names of secrets, and patterns that find them; where there is a group `keep`, that part of it is no secret."""
+"""Names of secrets, and patterns that find them; where there is a group `keep`, that part of it is not a secret."""
 AWS_SECRET = _pattern(r"(?<![\w/+:.-])[A-Za-z0-9/+]{40}(?![\w/+=.-])")
 _PAIR = _pattern(
     # name=value, -Dname=value; "name": "value" however often it was quoted; `name: value` at the start of a line.

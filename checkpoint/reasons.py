@@ -107,7 +107,7 @@ COUNTED = frozenset(
     }
 )
 """Failures that say that checkpoints themselves do not work. A failed task is its own retry's business, and what was
-declined before it began, superseded or stopped is no failure of a checkpoint."""
+declined before it began, superseded or stopped is not a failure of a checkpoint."""
 
 
 BY_PAUSE = "the DAG is paused"

@@ -162,7 +162,7 @@ def check_sources(source: object, max_concurrent: int) -> tuple[Source, ...]:
         max_concurrent: `max_concurrent_checkpoints` of the job.
 
     Raises:
-        InvalidConfigError: an object is no source, two have the same name, or several epochs may be pending at once.
+        InvalidConfigError: an object is not a source, two have the same name, or several epochs may be pending at once.
         InvalidKeyError: a name is outside the grammar (semantics W1).
     """
     if source is None:

@@ -279,7 +279,7 @@ class AzureStore(HttpStore[AzureOptions]):
 
     Raises:
         UnsupportedStorageError: the URI is of another store, or of another account than the options; or the endpoint
-            is no emulator's.
+            is not an emulator's.
     """
 
     form = "abfss://container@account.dfs.core.windows.net/prefix"

@@ -98,7 +98,7 @@ def check_checksum(value: str) -> str:
     """Return a valid checksum unchanged.
 
     Raises:
-        ValueError: the text is no checksum, or has an algorithm that this version does not know.
+        ValueError: the text is not a checksum, or has an algorithm that this version does not know.
     """
     if _GRAMMAR.match(value) is None:
         raise ValueError(f"expected sha256: or crc64nvme: and hexadecimal digits, found {value[:80]!r}")

@@ -136,7 +136,7 @@ FACTS = {
 
 
 def facts_of(uri: str) -> StoreFacts:
-    """Return the facts of a storage's store; those of S3 for a folder and for a scheme that is none."""
+    """Return the facts of a storage's store; those of S3 for a folder and for an unknown scheme."""
     return FACTS.get(scheme_of(uri), FACTS["s3"])
 
 

@@ -130,8 +130,8 @@ def check_prefix(prefix: object) -> str:
         The prefix, unchanged.
 
     Raises:
-        InvalidKeyError: the prefix does not end in `/` (`job-1` would also list `job-10`: semantics W1) or is no valid
-            key.
+        InvalidKeyError: the prefix is not a valid key, or does not end in `/` (`job-1` would also list `job-10`:
+            semantics W1).
     """
     if prefix == "":
         return prefix
@@ -262,7 +262,7 @@ def scheme_of(uri: str) -> str:
 
 
 def same_place(one: str, other: str | None) -> bool:
-    """Tell whether two URIs name one place, however they are spelled; a text that is none names only itself."""
+    """Tell whether two URIs name one place, however they are spelled; a text that is not a URI equals only itself."""
     return one == other or (other is not None and _place(one) == _place(other))
 
 

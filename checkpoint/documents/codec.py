@@ -26,10 +26,10 @@ MAX_HEAD_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 20
 
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
-"""A backslash and what it escapes. Outside a text a backslash is no JSON, and the parser refuses it."""
+"""A backslash and what it escapes. Outside a text a backslash is not JSON, and the parser refuses it."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Half a pair of these, which is no text; `encode` writes neither half so."""
+"""Half a pair of these, which is not text; `encode` never writes one half."""
 
 _ONE_KIND = bytes.maketrans(b"[]", b"{}")
 _OPENING = ord("{")

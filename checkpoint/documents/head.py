@@ -385,7 +385,7 @@ def check_no_mirror(head: Head, storage: str) -> None:
     if head.is_mirror and head.mirror_of is not None:
         raise CheckpointError(
             f"this is a mirror of the job in {head.mirror_of.uri}, and nobody has activated it. If that storage is "
-            f"away, or the job shall move, type: `cairn activate {head.job} --storage {storage}`",
+            f"away, or the job is to move, type: `cairn activate {head.job} --storage {storage}`",
             code="mirror_not_activated",
             job=head.job,
         )
@@ -469,7 +469,7 @@ def _of_savepoints(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     checkpoints = {e.id for e in new.pending} | {e.id for e in new.completed} | {e.id for e in new.history}
     yield "savepoints are in order (T5)", list(now) == sorted(now) and len(now) == len(new.savepoints)
     yield "only new ids become savepoints (T5)", all(old.next_id <= i < new.next_id for i in now.keys() - before.keys())
-    yield "a savepoint's id is no checkpoint's (T5)", not now.keys() & checkpoints
+    yield "a savepoint's id is not a checkpoint's (T5)", not now.keys() & checkpoints
     yield "a request has one savepoint (P1)", len({e.request for e in new.savepoints}) == len(now)
     yield "a savepoint's end never changes (D3)", all(now.get(i, e) == e for i, e in before.items() if e.ended)
     yield "a savepoint under way is not forgotten", all(i in now for i, e in before.items() if not e.ended)

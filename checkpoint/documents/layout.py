@@ -327,7 +327,7 @@ def check_output_id(output: str) -> str:
     """Check an `Output.id` that a document names.
 
     Raises:
-        InvalidKeyError: it is no kind, dot and name.
+        InvalidKeyError: it is not a kind, dot and name.
     """
     if _OUTPUT_ID.match(output) is None:
         raise InvalidKeyError(
@@ -374,7 +374,7 @@ def check_partition(partition: str) -> str:
     """Check the partition of a file that a document names.
 
     Raises:
-        DocumentError: it is none.
+        DocumentError: the text does not name a partition.
     """
     if _PARTITION.match(partition) is None:
         raise DocumentError("this is not a partition of a table; it is not used", partition=partition[:80])
@@ -385,8 +385,8 @@ def check_target(target: str) -> str:
     """Check the place of a savepoint that a document names; opening it checks the rest of its form.
 
     Raises:
-        DocumentError: it is no URI of a storage.
+        DocumentError: it is not a URI of a storage.
     """
     if _TARGET.match(target) is None:
-        raise DocumentError("this is no place for a savepoint; it is not used", target=target[:200])
+        raise DocumentError("this is not a place for a savepoint; it is not used", target=target[:200])
     return target

@@ -38,7 +38,7 @@ def check_format(name: str) -> None:
         name: the format's name; empty for Parquet.
 
     Raises:
-        ValueError: it is none of `FORMATS`.
+        ValueError: the name is not in `FORMATS`.
     """
     if name not in FORMATS:
         known = ", ".join(sorted(filter(None, FORMATS)))

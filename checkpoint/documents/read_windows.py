@@ -30,7 +30,7 @@ def _moment(text: str | None) -> datetime:
 
 
 def check_moment(text: str) -> None:
-    """Refuse a text in a document that is no moment of time."""
+    """Refuse a text in a document that is not a moment of time."""
     _moment(text)
 
 
@@ -87,7 +87,7 @@ class WindowText:
     """ISO 8601, UTC; None: the beginning of time."""
 
     def __post_init__(self) -> None:
-        """Refuse values that are no window."""
+        """Refuse values that are not a window."""
         if window_of(self.start, self.end) is None:
             raise ValueError(f"expected a window of time, found {self.start} to {self.end}")
 
@@ -117,7 +117,7 @@ class ReadWindows:
     """ISO 8601, UTC: whether something before this was read is not known. None: all is known."""
 
     def __post_init__(self) -> None:
-        """Refuse a value that is no moment."""
+        """Refuse a value that is not a moment."""
         if self.exact_from is not None:
             check_moment(self.exact_from)
 

@@ -144,7 +144,7 @@ def to_json(value: Any, without: Container[str] = ()) -> Any:
         without: fields of the dataclass itself to leave out.
 
     Raises:
-        InvalidStateError: a key is no text.
+        InvalidStateError: a key is not text.
     """
     kind = type(value)
     if kind in _PLAIN:

@@ -102,7 +102,7 @@ def check_hooks(hooks: object, max_concurrent: int, within: timedelta | None = N
         within: the timeout of its checkpoints; None where the hooks are called for no checkpoint.
 
     Raises:
-        InvalidConfigError: an object is no hook, two have the same name, a timeout is invalid or longer than that of
+        InvalidConfigError: an object is not a hook, two have the same name, a timeout is invalid or longer than that of
             the checkpoints, or several epochs may be pending at once.
         InvalidKeyError: a name is outside the grammar (semantics W1).
     """
@@ -179,7 +179,7 @@ def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:
     """Check a job's listeners where the DAG is parsed (semantics S3, C4).
 
     Raises:
-        InvalidConfigError: an object is no listener, or two have the same name.
+        InvalidConfigError: an object is not a listener, or two have the same name.
         InvalidKeyError: a name is outside the grammar (semantics W1).
     """
     if listeners is None:

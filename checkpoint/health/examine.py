@@ -49,7 +49,7 @@ def examine_storage(
         write: also try the rights and the conditional writes, below `_cairn/`; that is deleted again.
         deep: read every file of the retained checkpoints.
         max_age_ms: how old each job's latest completed checkpoint may be; None: any age.
-        before_jobs: a folder that is not there yet is none that was lost: the first job makes it.
+        before_jobs: a missing folder counts as not made yet instead of as lost.
         on_progress: called with each file of a job that has been checked.
 
     Raises:
@@ -181,7 +181,7 @@ EXPIRED_MS = 600_000
 def broken_head(storage: str, job: str, problem: CairnError) -> Finding:
     """Give the finding of a job whose head cannot be used."""
     if problem.kind is ErrorKind.INVALID:
-        text = "the root holds a folder that is no job's"
+        text = "the root holds a folder that is not a job's"
         why = "Cairn leaves it alone, and every command lists it as a damaged job"
         return warning("foreign-files", job, text, why, f"Move `{storage}/{job}/` out of the storage")
     why = f"no checkpoint of {job} can be made or restored"

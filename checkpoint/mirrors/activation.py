@@ -3,9 +3,9 @@
 If the first storage still answers, a caller may name it: then a pass copies what the mirror lacks while the job goes
 on, and changes nothing if it fails; the job is told, so that nothing completes there any more; a last, short pass
 brings the mirror up to it; and nothing is lost. A crash before the mirror's swap leaves a job that has moved and no
-mirror that takes over: the same call again ends it, and giving the mirror up takes it back. Without the first storage,
-whoever runs there goes on until a pass, or a person, tells it: no store can know what another one, out of reach,
-decides.
+mirror that takes over: the same call again ends the move, and giving the mirror up takes it back. Without the first
+storage, a deployment that runs there goes on until a pass, or a person, stops it: no store can know what another one,
+out of reach, decides.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Activating(UseCase):
         """Describe the mirror.
 
         Raises:
-            RefusedError: it is no mirror.
+            RefusedError: it is not a mirror.
             NoCheckpointError: no pass has ended yet.
         """
         return self._heads.observe(lambda head, _now_ms: self._described(head))
@@ -80,7 +80,7 @@ class Activating(UseCase):
             on_progress: called after each file of the last pass.
 
         Raises:
-            RefusedError: it is no mirror, or not one of the job in `first`; nothing has changed.
+            RefusedError: it is not a mirror, or not one of the job in `first`; nothing has changed.
             NoCheckpointError: no pass has ended yet.
             DamagedError: a file of the job's newest checkpoint cannot be copied; the text says whether the job has
                 stopped.

@@ -146,7 +146,7 @@ class Mirroring(UseCase):
         """Give the job's entry of a mirror; None where it is new.
 
         Raises:
-            RefusedError: the target is no mirror of this job.
+            RefusedError: the target is not a mirror of this job.
             _ActivatedError: the mirror was activated.
         """
         entry = next((each for each in ours.mirrors if same_place(each.uri, target.uri)), None)

@@ -165,7 +165,7 @@ def find_state(
     if stage not in there:
         said = f"the checkpoint has no stage {stage!r}{did_you_mean(stage, there)}"
         raise NoCheckpointError(said, **where, stages=", ".join(there))
-    others = ". Lists, files and values are no tables: see cairn show" if kind == "state" else ""
+    others = ". Lists, files and values are not tables: see cairn show" if kind == "state" else ""
     raise NoCheckpointError(
         f"the stage {stage!r} has no {kind} {name!r}{others}{did_you_mean(name, there[stage])}",
         **where,
@@ -178,7 +178,7 @@ def columns_of(output: Output) -> dict[str, Kind]:
 
     Raises:
         DocumentError: there is no schema.
-        InvalidConfigError: the files are no Parquet.
+        InvalidConfigError: the files are not Parquet.
     """
     if output.format:
         raise InvalidConfigError(

@@ -123,7 +123,7 @@ def _types(kind: Kind, found: Any) -> tuple[Any, Any]:
 
 
 def _mapped(value: Any, kind: Kind, leaf: Callable[[Any, Kind], Any]) -> Any:
-    """Give a value with the result of `leaf` in place of each value that is no struct, map or array."""
+    """Give a value with the result of `leaf` in place of each value that is not a struct, map or array."""
     if value is None:
         return None
     if isinstance(kind, Mapping) and isinstance(value, (list, dict)):

@@ -459,7 +459,7 @@ def take_ownership(head: Head, owner: Owner | None) -> Head:
 
     Args:
         head: the version decided on.
-        owner: the asking DAG run; None for a caller that is no DAG (a test, a script): then nothing is recorded.
+        owner: the asking DAG run; None for a caller that is not a DAG (a test, a script): then nothing is recorded.
     """
     if owner is None:
         return head

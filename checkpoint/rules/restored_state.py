@@ -408,7 +408,7 @@ def is_empty(slice_: Slice) -> bool:
 def gap_before(head: Head, choice: RestoreChoice, slice_: Slice, owner: Owner | None) -> tuple[str, ...]:
     """Give a log line about the unread gap between the newest window read and the epoch's.
 
-    The window of another epoch that is pending, or waits for its place, is no gap, nor is the time before it.
+    The window of another epoch that is pending, or waits for its place, is not a gap, nor is the time before it.
     """
     gap = _gap_before(choice, slice_)
     if gap is None:

@@ -174,7 +174,7 @@ def _remembered(head: Head, kept: tuple[CompletedEntry, ...], record: ImportReco
 
 
 def _rewinds(head: Head, checkpoint: int, back_to: int, now_ms: int) -> tuple[RewindRecord, ...]:
-    """Add a record so that no checkpoint after `back_to` counts or lends executions; none if there is none."""
+    """Add a record so that no checkpoint after `back_to` counts or lends executions, if there is such a checkpoint."""
     ended = {each.id for each in head.completed} | {each.id for each in head.history} | {e.id for e in head.pending}
     if all(each <= back_to for each in ended):
         return head.rewinds

@@ -134,7 +134,7 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
         for_good=ending.for_good,
         paused=ending.paused,
     )
-    # A pause is no failure (semantics S1).
+    # A pause is not a failure (semantics S1).
     counters = replace(head.counters, failed=head.counters.failed + (not ending.paused))
     after = replace(head, counters=counters, failures=weighed.count)
     if ending.for_good:

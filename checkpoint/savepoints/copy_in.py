@@ -104,7 +104,7 @@ class ImportCopy:
         """Copy every file, and fill `body` with the lines that name the copies.
 
         Raises:
-            NoSavepointError: a file of the savepoint is missing or altered, or it is no savepoint any more.
+            NoSavepointError: a file of the savepoint is missing or altered, or it is not a savepoint any more.
             DocumentError: its metadata is broken or altered, or is no longer that of the import.
             InvalidStateError: the temporary folder of this machine is full.
         """

@@ -261,7 +261,7 @@ def _against(store: ObjectStore, uri: str, job: str, open_folder: OpenFolder | N
     for name, head in heads_of(store):
         if isinstance(head, CairnError):
             if head.kind is ErrorKind.INVALID:
-                continue  # what can be no job's name is none's folder
+                continue  # no job can have this name, so the folder is not a job's
             yield f"the job {name} cannot be asked whether it needs it: {head}"
             continue
         if head.importing is not None and same_place(head.importing.origin.uri, uri):

@@ -67,7 +67,7 @@ def check_sha256(value: str) -> None:
     """Check a SHA-256 that a document names.
 
     Raises:
-        ValueError: it is none in hexadecimal.
+        ValueError: the text is not one in hexadecimal.
     """
     if _SHA256.match(value) is None:
         raise ValueError("expected 64 hexadecimal digits")
@@ -129,7 +129,7 @@ def files_of(line: SavepointLine) -> Iterator[SavepointFile]:
     """Yield the files that a line of a savepoint names.
 
     Raises:
-        DocumentError: it names one by what is no checksum of a savepoint, or a list of a source that is no list.
+        DocumentError: a checksum, or the list of a source, does not have the form of one.
     """
     if isinstance(line, HandleLine):
         handle = line.handle
@@ -137,7 +137,7 @@ def files_of(line: SavepointLine) -> Iterator[SavepointFile]:
         return
     for listed in side_lists_of(line):
         if _SHA256.match(listed.sha256) is None:
-            raise DocumentError("the checksum of a list is no SHA-256", key=listed.key, found=listed.sha256[:80])
+            raise DocumentError("the checksum of a list is not a SHA-256", key=listed.key, found=listed.sha256[:80])
         yield SavepointFile(listed.key, listed.size_bytes, listed.sha256)
 
 
@@ -199,7 +199,7 @@ def decode_line(raw: bytes, *, number: int, key: str) -> SavepointLine | Savepoi
     kind = document.get("kind") if isinstance(document, dict) else None
     if number == 0:
         if kind != KIND:
-            raise DocumentError("this is no savepoint's metadata", key=key, expected=KIND, found=str(kind)[:80])
+            raise DocumentError("this is not a savepoint's metadata", key=key, expected=KIND, found=str(kind)[:80])
         codec.check_format(document, key=key)
         return from_json(SavepointHeader, document, key=key)
     if kind == END:
@@ -355,7 +355,7 @@ class SavepointFiles(FolderFiles):
             return []
         failures = self.delete([METADATA]) or self.delete(self._below()) or self.delete([REQUEST])
         if failures:
-            # It is no savepoint, or the next call with its request id empties the folder (semantics W7).
+            # It is not a savepoint, or the next call with its request id empties the folder (semantics W7).
             log.warning("What is left of the failed savepoint %s could not be deleted: %s", self.store.uri, failures[0])
         return failures
 
@@ -410,8 +410,8 @@ def open_named(uri: object, open_folder: OpenFolder) -> ObjectStore:
 def remove_folder(uri: str, open_folder: OpenFolder) -> None:
     """Remove a savepoint's folder if nothing is left in it; its target stays.
 
-    Only a file system has folders without files. What stands there by now, or cannot be removed, stays: it is no
-    savepoint.
+    Only a file system has folders without files. A folder that is in use again, or cannot be removed, stays: it is not
+    a savepoint.
     """
     where = parse_storage_uri(uri)
     above, _, name = where.path.rpartition("/")

@@ -81,8 +81,8 @@ class SavepointRequest:
         """Check the request as far as possible without the store.
 
         Raises:
-            UnsupportedStorageError: the target's scheme is none of ours.
-            InvalidKeyError: the target is not of an accepted form; or the request's id is none.
+            UnsupportedStorageError: no store has the target's scheme.
+            InvalidKeyError: the target or the request's id does not have an accepted form.
             InvalidConfigError: another option is out of its bounds.
         """
         if self.target is not None:
@@ -196,7 +196,7 @@ def check_target(target: str, storage: str, job: str, **where: str | None) -> No
 def among_jobs(target: str, storage: str, **where: str | None) -> RefusedError:
     """Give the refusal of a target where only jobs' folders may be."""
     return RefusedError(
-        "the target lies among the storage's jobs; name a folder outside of the storage, or one in it that is no job's",
+        "the target lies among the storage's jobs; name a folder outside of the storage, or one in it that no job uses",
         code="savepoint_refused",
         **where,
         target=target,
@@ -221,7 +221,7 @@ def check_no_job(
     if _holds_head(folder, ""):
         raise _refused(folder.uri, folder.uri)
     for above in _above(folder.uri):
-        # A folder above that we may not look into, or that is no storage, is not known to be a job's.
+        # A folder above that we may not look into, or that is not a storage, is not known to be a job's.
         with suppress(ForbiddenError, InvalidKeyError, UnsupportedStorageError):
             if above.startswith(f"{storage.uri}/"):
                 found = _holds_head(storage.at_once(), f"{above.removeprefix(f'{storage.uri}/')}/")

@@ -421,7 +421,7 @@ def delete_claimed(heads: HeadStore, files: JobFiles, folder: ObjectStore) -> No
 
 
 def _check_copied(files: JobFiles, held: tuple[CompletedEntry, ...], folder: ObjectStore) -> None:
-    """Check that the job has a whole checkpoint, since a record may claim a copy that is none."""
+    """Check that the job has a whole checkpoint: a record may claim a copy that was never made."""
     if not any(verification.verify(files, each).whole for each in reversed(held)):
         raise RefusedError("no retained checkpoint of the job is whole", code="savepoint_refused", savepoint=folder.uri)
 

@@ -380,7 +380,7 @@ class SeenFiles:
         """Parse a position; None means a source at `uri` that has read nothing.
 
         Raises:
-            DocumentError: the value is no position of a FileSource.
+            DocumentError: the value is not a position of a FileSource.
         """
         if position is None:
             return cls(uri, {})

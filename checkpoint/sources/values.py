@@ -82,7 +82,7 @@ class DataInterval:
             if self.overlap == "refuse":
                 return Refusal(f"some of the interval has been read; left are {pieces}. Set overlap='trim' to read it")
             if len(left) > 1:
-                return Refusal(f"what is left of the interval is no one window: run a backfill for each of {pieces}")
+                return Refusal(f"what is left of the interval is not one window: run a backfill for each of {pieces}")
             log.append(f"some of the interval has been read; this epoch reads {pieces}")
         first, end = left[0]
         window = (None if first == _FIRST else first.isoformat(), end.isoformat())

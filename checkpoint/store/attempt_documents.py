@@ -196,4 +196,4 @@ def answered_state(answer: HookAnswer, *, key: str) -> Json | bytes:
     try:
         return base64.b64decode(answer.data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise DocumentError(f"the bytes of the hook {answer.name} are no base64: {error}", key=key) from error
+        raise DocumentError(f"the bytes of the hook {answer.name} are not base64: {error}", key=key) from error

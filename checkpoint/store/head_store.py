@@ -367,7 +367,7 @@ def heads_of(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
             head = open_heads(JobFiles(store, name), system_runtime()).load()
             unread.read_all(head)
         except CairnError as error:
-            # The document is broken, or the folder is no job. A store that does not answer is another matter: raise.
+            # The document is broken, or the folder is not a job. A store that does not answer is another matter: raise.
             if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
                 raise
             yield name, error

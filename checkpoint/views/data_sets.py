@@ -48,7 +48,7 @@ class StateRow:
     """As in `Output`; `json` for a small value, which is in the metadata itself."""
     name: str
     columns: tuple[Column, ...] = ()
-    """Empty for what is no DataFrame."""
+    """Empty if the data are not a DataFrame."""
     key: tuple[str, ...] = ()
     """Key columns of a keyed state."""
     key_groups: int | None = None
@@ -113,7 +113,7 @@ def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
                 (stage, f"json.{name}"): StateRow(stage, "json", name) for name in sorted(line.values.keys() - {CHECKS})
             }
         elif isinstance(line, InFlightLine):
-            stage = None  # what is in flight is no state
+            stage = None  # what is in flight is not a state
         elif isinstance(line, HandleLine) and stage is not None and (stage, line.handle.output) in found:
             row = found[stage, line.handle.output]
             size_bytes = row.size_bytes + line.handle.size_bytes

@@ -34,7 +34,7 @@ def specs_of(stages: Iterable[DrawnStage]) -> tuple[StageSpec, ...]:
 
 
 def box_of(stages: Iterable[DrawnStage], stage: str) -> tuple[DrawnStage, int | None] | None:
-    """Find the drawn stage for a stage of a checkpoint; None where it is no part of what is drawn.
+    """Find the drawn stage for a stage of a checkpoint; None where it is not part of what is drawn.
 
     Args:
         stages: what is drawn.

@@ -221,7 +221,7 @@ def explained(store: str, key: str) -> Iterator[None]:
     Raises:
         ForbiddenError: no permission, or a read-only file system.
         InvalidKeyError: the file system cannot hold such a name.
-        UnsupportedStorageError: the root is no folder.
+        UnsupportedStorageError: the root is not a folder.
         UnavailableError: any other error: disk full, disk failure, too many open files.
     """
     try:

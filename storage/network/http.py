@@ -70,7 +70,7 @@ class Answer:
         """Read the body as JSON; empty if there is none.
 
         Raises:
-            NoAnswer: the body is no JSON.
+            NoAnswer: the body is not JSON.
         """
         body = self.body()
         if not body:
@@ -78,19 +78,19 @@ class Answer:
         try:
             return dict(json.loads(body))
         except (ValueError, TypeError) as error:
-            raise NoAnswer(f"its answer is no JSON: {body[:80]!r}", sent=True) from error
+            raise NoAnswer(f"its answer is not JSON: {body[:80]!r}", sent=True) from error
 
     def xml(self) -> ElementTree.Element:
         """Read the body as XML.
 
         Raises:
-            NoAnswer: the body is no XML.
+            NoAnswer: the body is not XML.
         """
         body = self.body()
         try:
             return ElementTree.fromstring(body)  # noqa: S314 - the service's own answer, by TLS
         except ElementTree.ParseError as error:
-            raise NoAnswer(f"its answer is no XML: {body[:80]!r}", sent=True) from error
+            raise NoAnswer(f"its answer is not XML: {body[:80]!r}", sent=True) from error
 
 
 def sending_once(session: _S) -> _S:

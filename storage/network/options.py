@@ -47,7 +47,7 @@ def check_access(options: Access, service: str) -> None:
         scheme, _, rest = options.endpoint_url.partition("://")
         if scheme not in ("http", "https") or not rest or "@" in rest or "?" in rest:
             raise StorageError(
-                f"the endpoint of {service} is no URL of the form https://host:port, without user and query",
+                f"the endpoint of {service} is not a URL of the form https://host:port, without user and query",
                 code="invalid_request",
                 endpoint_url=options.endpoint_url.rpartition("@")[2].partition("?")[0],
             )

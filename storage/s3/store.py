@@ -108,7 +108,7 @@ class S3Store(BucketStore[S3Options]):
     """A prefix in a bucket.
 
     Raises:
-        UnsupportedStorageError: the URI is no S3 URI, or boto3 cannot make a client with these options.
+        UnsupportedStorageError: the URI is not an S3 URI, or boto3 cannot make a client with these options.
     """
 
     form = "s3://bucket/prefix"

@@ -152,7 +152,7 @@ def test_an_older_checkpoint_as_json(totals: Call) -> None:
     ("words", "text"),
     [
         (["nobody", "totals"], "the checkpoint has no stage 'nobody' [job=`flights` checkpoint=`2` stages=`clean`]"),
-        ([STAGE, "nothing"], "the stage 'clean' has no state 'nothing'. Lists, files and values are no tables: see"),
+        ([STAGE, "nothing"], "the stage 'clean' has no state 'nothing'. Lists, files and values are not tables: see"),
         ([STAGE, "totals", "--checkpoint", "7"], "is not retained [job=`flights` checkpoint=`7` retained=`1, 2`]"),
     ],
 )
