@@ -132,7 +132,7 @@ def _reason(error: BaseException) -> Reason:
         return Reason.CHECKPOINT_ASYNC_EXCEPTION
     if isinstance(error, StorageError):
         return Reason.IO_EXCEPTION
-    # A signal, or the application's own exit, is no failure of the application.
+    # A signal, or the application's own exit, is not a failure of the application.
     closing = isinstance(error, KeyboardInterrupt | SystemExit)
     return Reason.CHECKPOINT_DECLINED_TASK_CLOSING if closing else Reason.CHECKPOINT_DECLINED
 

@@ -78,7 +78,7 @@ def bootstrap_savepoint(
     Raises:
         InvalidConfigError: there are no states, or a number of key groups is out of bounds or names no stage.
         InvalidKeyError: a uid or name is outside the grammar (semantics W1); or the target has no accepted form.
-        InvalidStateError: a state is no DataFrame, or cannot have the given key.
+        InvalidStateError: a state is not a DataFrame, or cannot have the given key.
         UnsupportedStorageError: the target's scheme is unknown.
         RefusedError: the target lies in a job's folder, or the savepoint's folder holds other files.
     """

@@ -184,7 +184,7 @@ class Epoch(EpochState):
                 wrote nothing in this epoch: it was skipped, or had nothing to write.
 
         Raises:
-            InvalidStateError: the stage is no declared upstream, has not acknowledged, or has no such output, or
+            InvalidStateError: the stage is not a declared upstream, has not acknowledged, or has no such output, or
                 several; or it was skipped, and no schema is given.
             DocumentError: the upstream's acknowledgement is broken.
         """
@@ -212,7 +212,7 @@ class Epoch(EpochState):
             step: takes nothing; it may `put` values, but must not write a snapshot, table or exchange.
 
         Raises:
-            InvalidStateError: outside the block, called twice, after the first snapshot, or the step is no function.
+            InvalidStateError: outside the block, called twice, after the first snapshot, or the step is not a function.
         """
         self._check_open("before_snapshot")
         self._before_snapshot.set(step)
@@ -229,8 +229,8 @@ class Epoch(EpochState):
                 from the published files, so `df` runs once.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame; `to` is no table of the
-                group, does not take these rows, or is given with `background`.
+            InvalidStateError: the name was used before in this epoch, or `df` is not a DataFrame; `to` is not a table
+                of the group, does not take these rows, or is given with `background`.
             InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
         """
@@ -266,8 +266,8 @@ class Epoch(EpochState):
             overwrite_partitions: replace the existing rows of each partition that `df` has rows of.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch; `df` is no DataFrame, lacks a column of the table
-                or has one of another type; or the table has other partition columns.
+            InvalidStateError: the name was used before in this epoch; `df` is not a DataFrame, lacks a column of the
+                table or has one of another type; or the table has other partition columns.
             InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             DocumentError: a manifest of the table is broken or altered.
@@ -342,7 +342,7 @@ class Epoch(EpochState):
             name: the exchange's name, for stages that write several.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame.
+            InvalidStateError: the name was used before in this epoch, or `df` is not a DataFrame.
             InvalidKeyError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
         """

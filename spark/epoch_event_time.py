@@ -160,8 +160,8 @@ class EpochEventTime(EpochFacts):
             source: the source's name, if the stage reads several.
 
         Raises:
-            InvalidStateError: the watermark would go back; `to` is no moment, or one later than the year 9999; or the
-                source was given, or the watermark read, before in this epoch.
+            InvalidStateError: the watermark would go back; `to` is not a moment, or is later than the year 9999; or
+                the source was given, or the watermark read, before in this epoch.
             InvalidKeyError: the source's name does not match the grammar (semantics W1).
         """
         self._check_open("advance_watermark")

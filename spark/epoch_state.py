@@ -103,7 +103,7 @@ class EpochState(EpochEventTime):
             name: the state's name.
             changed: new rows, and rows that replace those of the same key; each key once. None: only `deletes`.
             key: the columns by which the state is keyed, the same in each epoch.
-            deletes: keys to delete; only the key columns are read. A missing key is no error.
+            deletes: keys to delete; only the key columns are read. A missing key is not an error.
             ttl: how long rows live, those of earlier epochs too (semantics K6). A `ttl` applies from the
                 first epoch that gives it with `changed`. None: as before.
 

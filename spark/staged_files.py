@@ -63,7 +63,7 @@ def write(spark: SparkSession, table: TableDescription, mode: Mode, df: DataFram
     if table.sorted_by and become_the_tables:
         df = df.sortWithinPartitions(*by, *map(_sorted, table.sorted_by))
     write_parquet(df, url, {"compression": table.compression, **table.write_options}, by)
-    # A file without rows is no part of the table.
+    # A file without rows is not part of the table.
     files = [
         StagedFile(path, size, rows, _values_in(path) if by and not table.partitions_in_files else {})
         for path, size, rows in sorted(_listed(spark, spark_url(url)))
@@ -77,7 +77,7 @@ def _check_seen(table: TableDescription) -> None:
     if hidden := [each for each in table.partition_by if each.startswith(".")]:
         raise InvalidStateError(
             f"{table.name} is partitioned by {hidden[0]!r}, and a client of Spark Connect does not see what lies in a "
-            "folder whose name begins with a dot. Write the table in a stage that is no such client, or create it "
+            "folder whose name begins with a dot. Write the table in a stage that is not such a client, or create it "
             "anew with another name of the column",
             table=table.name,
         )

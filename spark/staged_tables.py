@@ -260,7 +260,7 @@ class EpochTable:
             df: the rows, with the table's columns in any order; once for a table and stage in an epoch.
 
         Raises:
-            InvalidStateError: the stage wrote the table before in this epoch, `df` is no DataFrame, or its columns
+            InvalidStateError: the stage wrote the table before in this epoch, `df` is not a DataFrame, or its columns
                 differ from those that the table had when the epoch's first attempt was triggered.
             InvalidConfigError: Spark's output committer cannot be trusted.
         """
@@ -296,7 +296,7 @@ class EpochTable:
         Args:
             df: as for `append`, each key once; a row whose key the table lacks is added. None: only `deletes`.
             key: the columns by which a row is found again: texts, whole numbers, decimals, dates or booleans.
-            deletes: keys whose rows go; only the key columns are read. A key that the table lacks is no error.
+            deletes: keys whose rows go; only the key columns are read. A key that the table lacks is not an error.
 
         Raises:
             InvalidStateError: as for `append`; or a key is null or there twice, `deletes` lacks a key column, there are

@@ -152,7 +152,7 @@ class EventTime:
         stored_name = check_name("timers", PREFIX + check_name("timers", name))
         if not key or time in key or len(set(key)) < len(key):
             raise InvalidStateError(
-                f"the timers {name!r} need at least one key column, each named once, and the time is none of them",
+                f"the timers {name!r} need at least one key column, each named once, and none may be the time",
                 key=", ".join(key),
                 time=time,
             )
@@ -243,7 +243,7 @@ class EventTime:
         """Return the processing time of the epoch; see `Epoch.time`.
 
         Raises:
-            InvalidStateError: the run has no data interval, or a source gave something that is no moment.
+            InvalidStateError: the run has no data interval, or a source gave something that is not a moment.
         """
         end = self._at.handover.slice.end
         if end is None:

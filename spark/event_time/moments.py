@@ -56,7 +56,7 @@ def length_of(what: str, length: object, *, may_be_nothing: bool) -> int:
     """Convert a timedelta to microseconds.
 
     Raises:
-        InvalidStateError: `length` is no timedelta, is negative, or is zero where zero has no meaning.
+        InvalidStateError: `length` is not a timedelta, is negative, or is zero where zero has no meaning.
     """
     if not isinstance(length, timedelta) or length < timedelta(0) or not (length or may_be_nothing):
         least = "not negative" if may_be_nothing else "longer than nothing"
@@ -68,7 +68,7 @@ def column_of(what: str, df: DataFrame, column: str | Column) -> tuple[Column, D
     """Find a column of moments, and its type.
 
     Raises:
-        InvalidStateError: `df` is no DataFrame, the column is missing, or its type is not a timestamp.
+        InvalidStateError: `df` is not a DataFrame, the column is missing, or its type is not a timestamp.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import DataFrame

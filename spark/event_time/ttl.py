@@ -38,7 +38,7 @@ class StateTtl:
         time: the time to judge by. `event`: the watermark. `processing`: `epoch.time`.
 
     Raises:
-        InvalidStateError: `after` is no positive timedelta, or `time` is unknown.
+        InvalidStateError: `after` is not a positive timedelta, or `time` is unknown.
     """
 
     after: timedelta

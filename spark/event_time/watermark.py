@@ -57,7 +57,7 @@ class Mark:
         """Parse a stored mark.
 
         Raises:
-            DocumentError: the value is no mark.
+            DocumentError: the value is not a mark.
         """
         if not isinstance(plain, dict) or not plain.keys() <= {"at", "idle", "quiet"}:
             raise DocumentError("the checkpoint holds no watermark by this name", where=where, found=str(plain)[:80])
@@ -92,7 +92,7 @@ class StageWatermark:
         inputs: the value `INPUTS` of the restored checkpoint; None if it has none.
 
     Raises:
-        DocumentError: a value is no watermark.
+        DocumentError: a value is not a watermark.
     """
 
     def __init__(self, stage: str, upstream: Collection[str], own: Json = None, inputs: Json = None) -> None:

@@ -83,7 +83,7 @@ def unreadable_upstreams(error: BaseException, upstream: Mapping[str, Execution]
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes; an error that merely preceded (`__context__`) is no cause."""
+    """Yield an error and its causes; an error that merely preceded (`__context__`) is not a cause."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:

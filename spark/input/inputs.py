@@ -140,7 +140,7 @@ def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> Stag
     """Read the outputs that an upstream acknowledged in this epoch.
 
     Raises:
-        InvalidStateError: the stage is no declared upstream, or has not acknowledged.
+        InvalidStateError: the stage is not a declared upstream, or has not acknowledged.
     """
     execution = declared(upstream, stage)
     found = acknowledged(files, stage, execution)
@@ -159,13 +159,13 @@ def declared(upstream: Mapping[str, Execution], stage: str) -> Execution:
     """Return the execution of an upstream.
 
     Raises:
-        InvalidStateError: the stage is no declared upstream.
+        InvalidStateError: the stage is not a declared upstream.
     """
     execution = upstream.get(stage)
     if execution is None:
         raise InvalidStateError(
-            f"the stage {stage!r} is no upstream of this one, so it may be running or not have run. Declare it in the "
-            f"DAG ({stage} >> this task, or reads=[{stage!r}] where it need not wait)",
+            f"the stage {stage!r} is not an upstream of this one, so it may be running or not have run. Declare it in "
+            f"the DAG ({stage} >> this task, or reads=[{stage!r}] where it need not wait)",
             stage=stage,
             declared=", ".join(sorted(upstream)) or "none",
         )

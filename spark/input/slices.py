@@ -65,7 +65,7 @@ def _problem(slices: Sequence[Slice]) -> str:
         return "they carry details of the DAG author's, which only the author can join"
     parts = [part for each in slices for part in (each.sources or {}).values()]
     if any(not isinstance(part, dict) or set(part) != {"start", "end"} for part in parts):
-        return "they read from sources that are no windows of time"
+        return "they read from sources that are not windows of time"
     for each in slices:
         if each.start is None or each.end is None:
             return "one of them is not a window of time"
@@ -76,7 +76,7 @@ def _problem(slices: Sequence[Slice]) -> str:
 
 
 def _same(end: str | None, start: str | None) -> bool:
-    """Compare moments, which may have different offsets; texts that are no ISO 8601 are compared as they are."""
+    """Compare moments, which may have different offsets; texts that are not ISO 8601 are compared as they are."""
     if end is None or start is None:
         return False
     try:

@@ -160,8 +160,8 @@ def items_of(
         The items to keep, one copy for broadcast state; and the mode.
 
     Raises:
-        InvalidStateError: `per_subtask` is no list of lists of JSON, is too large, has not as many lists as the stage's
-            parallelism, or is broadcast with lists that differ.
+        InvalidStateError: `per_subtask` is not a list of lists of JSON, is too large, has more or fewer lists than the
+            stage has subtasks, or is broadcast with lists that differ.
     """
     if mode not in list(ListMode):
         raise InvalidStateError(

@@ -113,7 +113,7 @@ class Outputs:
             overwrite_partitions: remove the existing files of the partitions that `df` has rows of.
 
         Raises:
-            InvalidStateError: the name was used before; `df` is no DataFrame or does not fit the table.
+            InvalidStateError: the name was used before; `df` is not a DataFrame or does not fit the table.
             InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         output_id = f"table.{check_name('table', name)}"

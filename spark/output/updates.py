@@ -41,7 +41,7 @@ def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple
     """Check a DataFrame to be written, and return its key columns.
 
     Raises:
-        InvalidStateError: `df` is no DataFrame, or lacks a key column.
+        InvalidStateError: `df` is not a DataFrame, or lacks a key column.
     """
     from pyspark.sql import DataFrame
 

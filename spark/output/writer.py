@@ -1,6 +1,6 @@
 """Writes one output by Spark's own writer into a new folder; one listing then finds the files (A5, A6).
 
-Order: choose the committer, write, list once, delete files that are no data, and describe the data files. Nothing
+Order: choose the committer, write, list once, delete files that are not data, and describe the data files. Nothing
 refers to any of them before the acknowledgement; a crash in between leaves files for the cleaner. Never uses Python
 workers.
 """
@@ -52,7 +52,7 @@ class Times:
     sync_ms: int = 0
     """Time during which the application waited."""
     async_ms: int = 0
-    """Time of listing, checksums and deleting files that are no data; and of all background writes."""
+    """Time of listing, checksums and deleting files that are not data; and of all background writes."""
 
 
 Merge = Callable[[Output, Sequence[StateHandle]], Sequence[StateHandle] | None]

@@ -95,7 +95,7 @@ class ConnectChannel:
         return str(self._call(self._stub.AnalyzePlan, request).spark_version.version)
 
     def release(self, session: str) -> None:
-        """Release a session: the server stops everything in it. An unknown session is no error."""
+        """Release a session: the server stops everything in it. An unknown session is not an error."""
         request = self._proto.ReleaseSessionRequest(session_id=session, client_type=CLIENT_TYPE)
         request.user_context.user_id = self._server.user
         self._call(self._stub.ReleaseSession, request)
@@ -124,7 +124,7 @@ class ConnectChannel:
             )
         if code is status.UNIMPLEMENTED:
             return CheckpointError(
-                "what answers there is no Spark Connect server. Check the connection's host and port",
+                "the answer there is not from a Spark Connect server. Check the connection's host and port",
                 code="wrong_server",
                 **at,
             )

@@ -69,7 +69,7 @@ class JvmSessions:
         return list(_sessions(self._service.sessionManager().listClosedSessions()))
 
     def close(self, session: ServerSession) -> None:
-        """Close a session: Spark interrupts its work, and never opens it again. A closed session is no error.
+        """Close a session: Spark interrupts its work, and never opens it again. A closed session is not an error.
 
         Args:
             session: one that `opened` returned.

@@ -99,7 +99,7 @@ def server_of(
     if port is not None and not 0 < port < 65536:
         raise InvalidConfigError("the port is out of its bounds, 1 to 65535", port=port, **where)
     if user is not None and not _USER.match(user):
-        raise InvalidConfigError("the connection's login is no user's name: use letters, digits and _ . @ -", **where)
+        raise InvalidConfigError("the connection's login is not a user name: use letters, digits and _ . @ -", **where)
     if token is not None and not (token.isascii() and token.isprintable()):
         raise InvalidConfigError(
             "the connection's password is not a token: it has characters that no token has", **where

@@ -205,7 +205,7 @@ class Key:
         if not self.is_number:
             return same_key(self.columns)
         # Spark looks up one number faster than the pair that it makes of `eqNullSafe`, a number and a flag for null.
-        # Any condition that is no equality is evaluated only where the numbers are equal.
+        # Any condition that is not an equality is evaluated only where the numbers are equal.
         one, other = F.col(key_groups.quoted(self.columns[0])), F.col(f"{key_groups.KEY}0")
         both_or_none = (F.isnull(one) <= F.isnull(other)) & (F.isnull(one) >= F.isnull(other))
         return (F.coalesce(one, F.lit(0)) == F.coalesce(other, F.lit(0))) & both_or_none

@@ -180,7 +180,7 @@ def _of_program(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFra
     output = stored.output
     if output.format == RAW:
         raise InvalidStateError(
-            f"{output.id} is declared as raw files, which nobody reads as rows. Give the stage that writes it the "
+            f"{output.id} is declared as raw files, which cannot be read as rows. Give the stage that writes it the "
             "format, Output('clean', format='csv'), or have a program without an Epoch block read the folder",
             output=output.id,
         )
@@ -343,7 +343,7 @@ def as_text(df: DataFrame) -> DataFrame:
 
 
 def text_of(value: Any) -> str | None:
-    """Decode a value of `as_text`; a backslash escape replaces each byte that is no UTF-8."""
+    """Decode a value of `as_text`; a backslash escape replaces each byte that is not UTF-8."""
     return None if value is None else bytes(value).decode(errors="backslashreplace")
 
 

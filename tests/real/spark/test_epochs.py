@@ -111,7 +111,7 @@ def test_an_upstream_is_read_through_its_acknowledgement(spark: SparkSession, tm
         assert "exchange main, state airports, state seen, table airports" in str(ambiguous.value)
         with pytest.raises(InvalidStateError, match="has no such output named 'nothing'"):
             epoch.read("clean", "nothing")
-        with pytest.raises(InvalidStateError, match=r"'routes' is no upstream .* \[stage=`routes` declared=`clean`\]"):
+        with pytest.raises(InvalidStateError, match=r"is not an upstream .*\[stage=`routes` declared=`clean`\]"):
             epoch.read("routes")
         with pytest.raises(InvalidStateError, match="there is no kind 'view' of output"):
             epoch.read("clean", kind="view")  # type: ignore[arg-type]

@@ -592,7 +592,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # sema
         for odd in (None, "soon"):
             with pytest.raises(InvalidStateError, match=f"a watermark must be a datetime.*and is {odd!r}"):
                 epoch.advance_watermark(odd)  # type: ignore[arg-type]
-        with pytest.raises(InvalidStateError, match="'clean' is no upstream"):
+        with pytest.raises(InvalidStateError, match="'clean' is not an upstream"):
             epoch.read("clean")
         for name in ("_cairn_watermark", "_cairn_timers.windows"):
             with raises_code("invalid_name", match="reserved for Cairn's own"):

@@ -94,7 +94,7 @@ def test_what_is_wrong_is_an_error_as_ever() -> None:  # semantics B1, B2
     inputs = early("a", EarlyWorld(stages=STAGES))
     with pytest.raises(InvalidStateError, match="no kind 'frame' of output"):
         inputs.parts("report", None, "frame")
-    with pytest.raises(InvalidStateError, match="'clean' is no upstream"):
+    with pytest.raises(InvalidStateError, match="'clean' is not an upstream"):
         inputs.parts("clean", None, None)
     waiting = early("b", EarlyWorld(config=CONFIG, stages=STAGES))
     with pytest.raises(InvalidStateError, match="has not acknowledged in this epoch"):
@@ -157,7 +157,7 @@ def test_the_instances_of_a_mapped_task_are_read_in_order() -> None:  # semantic
     assert [file.handle.path.split("/")[2] for each in found for file in each.files] == [part.uid for part in parts]
     (fourth,) = inputs.parts("report-3", None, None)
     assert fourth == found[3]
-    with pytest.raises(InvalidStateError, match="'other' is no upstream"):
+    with pytest.raises(InvalidStateError, match="'other' is not an upstream"):
         inputs.parts("other", None, None)
 
 

@@ -293,7 +293,7 @@ def test_slices_that_do_not_adjoin_have_none(own: Slice, older: Slice, why: str)
 def test_slices_with_asset_events_or_files_have_no_hull() -> None:  # semantics T8
     for part in ([{"id": "a"}], {"uri": "file:///in", "files": []}):
         own = Slice(DAY[1], DAY[2], sources={"s": part})
-        with pytest.raises(InvalidStateError, match="no windows of time"):
+        with pytest.raises(InvalidStateError, match="not windows of time"):
             slices.hull_of(handover(own, Slice(DAY[0], DAY[1], sources={"s": part})))
     older, own = (Slice(start, end, sources={"s": {"start": start, "end": end}}) for start, end in (DAY[:2], DAY[1:3]))
     assert slices.hull_of(handover(own, older)) == Slice(DAY[0], DAY[2])

@@ -108,7 +108,7 @@ def test_what_is_no_spark_connect_server_is_refused() -> None:
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
     try:
-        with ConnectChannel(server_of("localhost", port)) as it, raises_code("wrong_server", match="is no Spark"):
+        with ConnectChannel(server_of("localhost", port)) as it, raises_code("wrong_server", match="not from a Spark"):
             it.version(ONE)
     finally:
         other.stop(None).wait()

@@ -49,7 +49,7 @@ def test_a_token_goes_to_no_other_machine_unencrypted(host: str) -> None:
         ({"host": "spark;token=x"}, "not a host of a Spark Connect server"),
         ({"host": "spark:15002"}, "its port in the connection's port"),
         ({"host": "spark", "port": 70_000}, "out of its bounds"),
-        ({"host": "spark", "user": "a;b"}, "no user's name"),
+        ({"host": "spark", "user": "a;b"}, "not a user name"),
         ({"host": "localhost", "token": "a\nb"}, "not a token"),
     ],
 )
