@@ -162,7 +162,7 @@ class AirflowApi:
             raise self.unexpected(status, found)
 
     def send(self, method: str, path: str, body: object = None) -> tuple[int, object]:
-        """Send a request; returns status and JSON, or None if the answer is no JSON.
+        """Send a request; returns status and JSON, or None if the answer is not JSON.
 
         All requests of this class may be repeated: a pause, a run with a given id. So a server that is temporarily
         unable to answer is asked again.

@@ -106,7 +106,7 @@ def moment(text: str) -> datetime:
     """Parse a moment in ISO 8601; UTC if it has no time zone.
 
     Raises:
-        argparse.ArgumentTypeError: the text is no moment.
+        argparse.ArgumentTypeError: the text is not a moment.
     """
     try:
         found = datetime.fromisoformat(text)
@@ -121,7 +121,7 @@ def checkpoint_id(text: str) -> int:
     """Parse the id of a checkpoint, as shown or as in its folder's name.
 
     Raises:
-        argparse.ArgumentTypeError: the text is no id.
+        argparse.ArgumentTypeError: the text is not an id.
     """
     digits = text.removeprefix("chk-")
     if not digits.isascii() or not digits.isdigit() or int(digits) < 1:

@@ -364,7 +364,7 @@ def try_launcher(options: argparse.Namespace) -> Outcome:
     """Try the launcher of a DAG's stage on its service; see `Trial`. Without `--json` each look is printed as it comes.
 
     Raises:
-        InvalidConfigError: the DAG has no such task, or it is no stage that can be tried.
+        InvalidConfigError: the DAG has no such task, or it is not a stage that can be tried.
     """
     out, found = sys.stdout, []
     with redirect_stdout(sys.stderr):

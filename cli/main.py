@@ -248,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _explain(line: argparse.ArgumentParser, about: list[str]) -> int:
-    """Print the help of all commands or of one, which ends the process; or a topic that is no command."""
+    """Print the help of all commands or of one, which ends the process; or a topic that is not a command."""
     said = [each for word in about for each in hints.lines(word, width())]
     with _reader_may_leave():
         if about and about[0] in hints.TOPICS:

@@ -67,8 +67,8 @@ def access_of(connection: Connection) -> ApiAccess:
         connection: the connection; its secrets are registered with Airflow's masker.
 
     Raises:
-        InvalidConfigError: the connection has no host, its address is no http(s) URL, it names no user, or it disables
-            TLS checks.
+        InvalidConfigError: the connection has no host or no user, its address is not an http(s) URL, or it disables TLS
+            checks.
     """
     extra: Mapping[str, Any] = connection.extra_dejson
     conn_id = connection.conn_id

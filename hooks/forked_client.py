@@ -147,7 +147,7 @@ def forked(nonce: str, environment: Mapping[str, str]) -> ForkedClient | None:
     except BaseException as error:
         client.kill()
         client.__exit__(None, None, None)
-        if isinstance(error, BrokenPipeError):  # nobody has got the word
+        if isinstance(error, BrokenPipeError):  # the child has ended, so the application did not begin
             return None
         # The application may run since, so nothing may lead to a second client.
         raise

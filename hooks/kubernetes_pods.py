@@ -78,7 +78,7 @@ def phase_of(driver: str) -> str:
 
 
 def end(driver: str, seen: Any = None) -> bool:
-    """Delete a driver's pod; one that is gone is no error.
+    """Delete a driver's pod; one that is gone is not an error.
 
     Args:
         driver: namespace and pod.
@@ -259,7 +259,7 @@ def _phase(pod: Any) -> str:
 
 
 def _why_it_waits(pod: Any) -> str:
-    """Return why the driver does not start, if Kubernetes has such a reason; a sidecar's is none."""
+    """Return why the driver does not start, if Kubernetes gives a reason; a sidecar's does not count."""
     own = _drivers_states(pod)
     if any(each.state.running or each.state.terminated for each in own):
         return ""

@@ -99,7 +99,7 @@ class Tracker(Protocol):
         ...
 
     def cancel(self, driver: str) -> None:
-        """End a driver; one that has ended is no error."""
+        """End a driver; one that has ended is not an error."""
         ...
 
 
@@ -185,10 +185,10 @@ class Launcher(Tracker):
         """
 
     def check_dictionary(self, name: str) -> None:
-        """Refuse an option of the operator that is there, is rendered, and is no dictionary.
+        """Refuse an option of the operator that is there, is rendered, and is not a dictionary.
 
         Raises:
-            InvalidConfigError: it is none.
+            InvalidConfigError: the option is not a dictionary.
         """
         given = getattr(self._operator, name)
         if given is not None and not isinstance(given, Mapping) and not is_rendered_later(given):

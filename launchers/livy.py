@@ -133,7 +133,7 @@ class LivyLauncher(Launcher):
         """Ask Livy through the provider's hook, which keeps its own connection, headers and prefix.
 
         Returns:
-            Livy's answer; empty if there is no such batch and that is no error.
+            Livy's answer; empty if there is no such batch and that is not an error.
 
         Raises:
             AirflowException: Livy refused.

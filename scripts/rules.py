@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     page, cited = _PAGE.read_text(), citations(ROOT / "tests")
     known = rules(page)
     unknown = sorted({*cited, *arguments} - set(known))
-    problems = [f"{rule} is no rule; {', '.join(sorted(cited.get(rule, ()))) or 'you'} cites it" for rule in unknown]
+    problems = [f"{rule} is not a rule; {', '.join(sorted(cited.get(rule, ()))) or 'you'} cites it" for rule in unknown]
     for rule in arguments:
         print(*sorted(cited.get(rule, ())), sep="\n")
     problems += [f"no test below tests/unit or tests/protocol cites {rule}" for rule in homeless(page, cited)]

@@ -42,7 +42,7 @@ class CompletedEpochSensor(BaseSensorOperator):
         **kwargs: arguments of every sensor: `timeout`, `mode`, `soft_fail`, `outlets`, ….
 
     Raises:
-        InvalidConfigError: storage or job are missing, the interval is not positive, or `wait_for_tables` is no bool.
+        InvalidConfigError: storage or job is missing, the interval is not positive, or `wait_for_tables` is not a bool.
         InvalidKeyError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is not supported.
     """

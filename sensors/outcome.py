@@ -284,7 +284,7 @@ def describe(
     """Write to the event of each asset which checkpoint completed; an author's own entries stay.
 
     Args:
-        outlets: the task's outlets; those that are no `Asset` stay unchanged.
+        outlets: the task's outlets; those that are not an `Asset` stay unchanged.
         tables: the assets among them that stand for a table, by the table's name.
         context: Airflow's task context.
         settings: the job and its storage.

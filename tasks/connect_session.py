@@ -105,7 +105,7 @@ def check_session(session: object, **where: str | None) -> None:
         **where: `group` and its id, for the message.
 
     Raises:
-        InvalidConfigError: `session` is no `ConnectSession`.
+        InvalidConfigError: `session` is not a `ConnectSession`.
     """
     if session is not None and not isinstance(session, ConnectSession):
         raise InvalidConfigError(

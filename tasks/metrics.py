@@ -109,7 +109,7 @@ COMPLETED = Metric("cairn.checkpoint.completed", Kind.COUNTER)
 FAILED = Metric("cairn.checkpoint.failed", Kind.COUNTER, by_reason=True)
 """Checkpoints that ended otherwise, by reason, in Flink's words. `JOB_FAILOVER_REGION`, `CHECKPOINT_DECLINED…` and
 `CHECKPOINT_ASYNC_EXCEPTION` are a stage that failed: `cairn.failovers` counts those that another attempt follows;
-`CHECKPOINT_SUBSUMED` and `CHECKPOINT_COORDINATOR_SUSPEND` are no faults."""
+`CHECKPOINT_SUBSUMED` and `CHECKPOINT_COORDINATOR_SUSPEND` are not faults."""
 ACKNOWLEDGEMENTS = Metric("cairn.checkpoint.acknowledgements", Kind.COUNTER)
 """Stages that acknowledged, of checkpoints that completed."""
 NEW_BYTES = Metric("cairn.checkpoint.new_bytes", Kind.COUNTER)

@@ -245,7 +245,7 @@ def _host(address: str) -> str:
         server_of(host, use_ssl=True)
     except InvalidConfigError as error:
         raise InvalidConfigError(
-            "the name by which Airflow knows this worker is none that other machines could connect to. Correct [core] "
+            "other machines cannot connect to the name by which Airflow knows this worker. Correct [core] "
             "hostname_callable, or give ConnectSession the address of the machine as bind_address",
             host=host,
         ) from error

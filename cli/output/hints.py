@@ -201,7 +201,7 @@ _DAMAGED: Mapping[str, Callable[[Typed], str]] = {
 
 
 TOPICS = ("errors", "findings", "reasons")
-"""Words after `cairn help` that are no commands."""
+"""Words after `cairn help` that are not commands."""
 
 _ONLY_A_LINK = re.compile(r" \(\[[^\]]*\]\(\.\./([^)#]+)[^)]*\)\)")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")

@@ -124,7 +124,7 @@ def ask(lost: Iterable[str], question: str, code: str, nothing: str = "changed",
     if not sys.stdin.isatty():
         why = f"there is no terminal to ask at; say --yes. Nothing was {nothing}"
         raise RefusedError(why, code=code, **facts, option="--yes")
-    # The question is no part of the output, which may go to a file.
+    # The question is not part of the output, which may go to a file.
     print("\n".join(printable(line) for line in lost), file=sys.stderr)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

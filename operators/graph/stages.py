@@ -66,7 +66,7 @@ def instances_of(task: Any) -> tuple[StageTask, ...]:
 
     Raises:
         InvalidConfigError: the task is mapped over values known only at run time, over nothing, over `uid`, or in a
-            mapped task group; or an instance is no valid SparkEpochOperator.
+            mapped task group; or an instance is not a valid SparkEpochOperator.
         InvalidKeyError: the uid becomes too long with an index (semantics W1).
     """
     if task.get_closest_mapped_task_group() is not None:

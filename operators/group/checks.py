@@ -51,7 +51,7 @@ def check_outlets(outlets: object) -> tuple[Asset, ...]:
     """Check the assets that get an event of each completed checkpoint.
 
     Raises:
-        InvalidConfigError: an entry is not an asset. An alias is none either: it names no asset to send an event for.
+        InvalidConfigError: an entry is not an asset. An alias is refused too: it names no asset to send an event for.
     """
     if outlets is None:
         return ()
@@ -97,7 +97,7 @@ def check_reads(stages: Sequence[StageTask], mode: str, group: str) -> None:
         unknown = sorted(set(reads) - uids)
         if unknown:
             raise InvalidConfigError(
-                f"{stage.task_id} reads from what is no stage of its group: use the stage's uid, as it is written "
+                f"{stage.task_id} has reads= that are not stages of its group: use the stage's uid, as it is written "
                 "in uid=, or the task's id within the group",
                 group=group,
                 task=stage.task_id,

@@ -128,13 +128,13 @@ class CheckpointedTaskGroup(TaskGroup):
         airflow_api_conn_id: the connection to Airflow's API, which clears other tasks that must run again after a
             failure, and writes notes on runs; None: a user clears them, and there are no notes. For a region of more
             than one stage the dag processor needs it too.
-        not_secret: names of settings, of the stages or of the session's conf, that look like secrets but are none.
+        not_secret: names of settings, of the stages or of the session's conf, that look like secrets but are not.
         **kwargs: arguments of every task group.
 
     Raises:
-        InvalidConfigError: no storage is given; `config` is no CheckpointConfig; the pause does not fit the DAG's
+        InvalidConfigError: no storage is given; `config` is not a CheckpointConfig; the pause does not fit the DAG's
             schedule; the schedule gives no data intervals and neither `source` nor `reads_window` is given; only
-            `default_args` name a Spark connection besides a `session`; `slice_detail` is no JSON object; `source`,
+            `default_args` name a Spark connection besides a `session`; `slice_detail` is not a JSON object; `source`,
             `master_hooks`, `listeners`, `outlets` or `table_outlets` are of another type or do not fit the config; the
             interval is not positive; `restore_from` lies in the job's own prefix; `claim` or
             `allow_non_restored_state` are given without `restore_from`; or the group lies in another one.
@@ -271,7 +271,7 @@ class CheckpointedTaskGroup(TaskGroup):
         Raises:
             InvalidConfigError: there is no stage; two stages have one uid; a stage is mapped or belongs to another job;
                 a stage reads without waiting from a uid that is not a stage, or although the mode does not allow it; a
-                task looks like a stage but is none, or does the work of the group's own tasks; an exchange has no
+                task looks like a stage but is not, or does the work of the group's own tasks; an exchange has no
                 meaning; or a stage has its own retry policy besides a restart strategy.
         """
         try:

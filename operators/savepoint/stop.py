@@ -54,7 +54,7 @@ class StopWithSavepointOperator(SavepointOperator):
         **kwargs: arguments of `SavepointOperator`.
 
     Raises:
-        InvalidConfigError: `drain` is no bool or has no connection, or `listeners` has other contents; also the errors
+        InvalidConfigError: `drain` is not a bool, or needs a connection; `listeners` has other contents; and the errors
             of `SavepointOperator`.
     """
 

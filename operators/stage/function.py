@@ -44,7 +44,7 @@ def check_function(function: Callable[..., Any], task: str) -> None:
     """Refuse a function that cannot be shipped as source.
 
     Raises:
-        InvalidConfigError: `function` is no plain function with a name, its first parameter is not `epoch`, it uses
+        InvalidConfigError: `function` is not a plain function with a name, its first parameter is not `epoch`, it uses
             names from outside itself (defaults included), it has a relative import, it has another decorator, or its
             source is not in a file.
     """

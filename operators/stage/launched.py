@@ -381,7 +381,7 @@ class LaunchedStage(EpochStage):
         for place, text in zip(self.application_args or (), self.place_marks, strict=True):
             if not any(text in each for each in given):
                 raise InvalidConfigError(
-                    f"{place!r} is no argument of the application, and no other field takes a place: give it where "
+                    f"{place!r} is not an argument of the application, and no other field takes a place: give it where "
                     f"{self.cairn_operator.__name__} takes the application's arguments",
                     task=self.task_id,
                 )
@@ -457,7 +457,7 @@ def epoch_stage(
         exchange: `"pipelined"` or `"blocking"`; None: the edges decide.
         airflow_api_conn_id: the connection to Airflow's API; in a group the group's.
         durable: False: a retry never waits for an earlier try's driver, and opens a new attempt.
-        not_secret: names of settings in the operator's conf that look like secrets but are none.
+        not_secret: names of settings in the operator's conf that look like secrets but are not.
 
     Returns:
         A class derived from the operator's.

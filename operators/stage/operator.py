@@ -95,7 +95,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
         airflow_api_conn_id: the connection to Airflow's API, used when other tasks must run again after a failover;
             None: a user clears them. In a group the group's.
         name: the application's name in Spark (templated); job and uid by default.
-        not_secret: names of settings that look like secrets but are none, such as
+        not_secret: names of settings that look like secrets but are not, such as
             `["spark.my.token.kind", "--token-kind"]`; added to those of the group.
         durable: True, the default: a retry waits for a driver that outlives its task in cluster mode, where the
             provider follows it by its id. False: each retry fails over.

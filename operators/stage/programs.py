@@ -79,7 +79,7 @@ def check_inputs(tasks: Sequence[StageTask], specs: Sequence[StageSpec], mode: s
                 raise InvalidConfigError(f"{task.task_id} reads by {place!r}: {NO_PARTS}", **where)
             if place.stage not in members:
                 raise InvalidConfigError(
-                    f"{task.task_id} reads from {place.stage!r}, which is no stage of its group"
+                    f"{task.task_id} reads from {place.stage!r}, which is not a stage of its group"
                     f"{did_you_mean(place.stage, members)}. Use the stage's uid",
                     **where,
                     stages=", ".join(sorted(members)),

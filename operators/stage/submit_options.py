@@ -87,7 +87,7 @@ NO_PROGRAMS = {
     "file, ['-f', 'totals.sql', '--hivevar', 'out=' + Output('totals')], with "
     "java_class='org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver'",
 }
-"""Ends of names of files that are no programs of spark-submit, each with how such a file becomes a stage."""
+"""Suffixes of files that spark-submit cannot run, each with how such a file becomes a stage."""
 
 _PROBE = "cairn-asks"
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
@@ -350,7 +350,7 @@ def _check_text(task: str, parameter: str, key: str, value: object) -> None:
 
 
 def _way_out(key: str) -> str:
-    return f"If it is no secret, say so: not_secret=[{key!r}]"
+    return f"If it is not a secret, say so: not_secret=[{key!r}]"
 
 
 def _names_a_secret(name: str) -> bool:

@@ -62,13 +62,13 @@ def ask_by_stage(task: Any, conf: Mapping[str, str], context: Context | None = N
         context: of Airflow's task that asks; None: no task runs.
 
     Raises:
-        InvalidConfigError: the task is no stage, or one of its templates cannot be rendered.
+        InvalidConfigError: the task is not a stage, or one of its templates cannot be rendered.
     """
     if isinstance(task, SparkEpochOperator):
         return _by_spark_submit(rendered(task, context), conf)
     if not isinstance(task, LaunchedStage):
         raise InvalidConfigError(
-            "the task is no stage: name a SparkEpochOperator, or a class of epoch_stage", task=task.task_id
+            "the task is not a stage: name a SparkEpochOperator, or a class of epoch_stage", task=task.task_id
         )
     task = rendered(task, context)
     try:
@@ -362,14 +362,14 @@ class Trial:
         task: of a DAG file, with an Epoch block: a class of `epoch_stage`.
 
     Raises:
-        InvalidConfigError: the task is no such stage, or one of its templates cannot be rendered.
+        InvalidConfigError: the task is not such a stage, or one of its templates cannot be rendered.
     """
 
     def __init__(self, task: Any) -> None:
         if not isinstance(task, LaunchedStage) or task.application_args is not None:
             raise InvalidConfigError(
-                "the task is no stage of a service with an Epoch block: epoch_stage(LivyOperator)(…), whose file holds "
-                f"the program\n{PROGRAM}",
+                "the task is not a stage of a service with an Epoch block: epoch_stage(LivyOperator)(…), whose file "
+                f"holds the program\n{PROGRAM}",
                 task=str(getattr(task, "task_id", "")),
             )
         self._task = rendered(task)

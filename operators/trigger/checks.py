@@ -56,7 +56,7 @@ def check_config(config: object, **where: str | None) -> CheckpointConfig:
     """Check and return the checkpoint config.
 
     Raises:
-        InvalidConfigError: `config` is no CheckpointConfig.
+        InvalidConfigError: `config` is not a CheckpointConfig.
     """
     if config is None:
         return CheckpointConfig()
@@ -148,8 +148,8 @@ def check_slice_detail(detail: object, *, rendered: bool = False, **where: str |
         The detail as it will be read back; empty if there is none, or if it is known only at run time.
 
     Raises:
-        InvalidConfigError: the detail is no JSON object, is too large for the document of an attempt, or would be read
-            back differently; the message says where it differs.
+        InvalidConfigError: the detail is not a JSON object, is too large for the document of an attempt, or would be
+            read back differently; the message says where it differs.
     """
     if detail is None or (not rendered and is_rendered_later(detail)):
         return {}

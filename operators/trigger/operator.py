@@ -128,7 +128,7 @@ class TriggerCheckpointOperator(TriggerOperator):
 
     Raises:
         InvalidConfigError: there are no stages or they make no job; no storage is given; `config` is no
-            CheckpointConfig; `slice_detail` is no JSON object; `source`, `master_hooks` or `listeners` have other
+            CheckpointConfig; `slice_detail` is not a JSON object; `source`, `master_hooks` or `listeners` have other
             contents or do not fit the config; an interval is not positive; the pause does not fit the DAG's schedule;
             the schedule gives no data intervals and neither `source` nor `reads_window` is given; `kind` is neither
             `MANUAL` nor `PERIODIC`; `restore_from` lies in the job's own prefix; or `claim` or

@@ -312,7 +312,7 @@ def options_of(conf: object) -> RunOptions:
     """Read Cairn's options in a DAG run's conf: the object under `cairn`.
 
     Raises:
-        InvalidConfigError: `cairn` is no object, or an entry is unknown or has another type.
+        InvalidConfigError: `cairn` is not an object, or an entry is unknown or has another type.
     """
     found = conf.get(CONF_KEY) if isinstance(conf, Mapping) else None
     if found is None:

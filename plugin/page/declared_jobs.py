@@ -95,7 +95,7 @@ def _job(dag_id: str, task: Mapping[str, Any], further: Mapping[str, Any]) -> De
 def spelled(storage: str) -> str:
     """Normalise a storage's URI as everywhere in Cairn, so that all caches use the same key.
 
-    A template, and a text that is no storage, stay unchanged.
+    A template, and a text that is not a storage, stay unchanged.
     """
     with suppress(CairnError):
         return check_storage_uri(storage)

@@ -47,7 +47,7 @@ def compare(coordinator: Coordinator, stage: str, name: str, key: list[str], exp
 def leftovers(coordinator: Coordinator) -> list[str]:
     """Give what lies below the job's checkpoints and belongs to no retained one: files, and pending uploads.
 
-    The records of failed checkpoints, which people read, are no leftovers.
+    The records of failed checkpoints, which people read, are not leftovers.
 
     Only meaningful while nothing is pending.
     """

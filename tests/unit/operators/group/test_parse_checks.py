@@ -152,7 +152,7 @@ AT_LEAST_ONCE = "storage='file:///lake', config=CheckpointConfig(mode='at_least_
         ("'clean'", "reads must be a list of stages' uids: write reads=['clean']"),
         ("[1]", "reads must be a list of stages' uids"),
         ("['routes']", "the stage names itself in reads"),
-        ("['clean']", "epoch.routes reads from what is no stage of its group"),
+        ("['clean']", "epoch.routes has reads= that are not stages of its group"),
     ],
 )
 def test_reads(dag_file: DagFile, reads: str, text: str) -> None:  # semantics B2

@@ -736,7 +736,7 @@ def test_a_zip_that_was_changed_is_replaced_before_a_driver_runs(job: Job, said:
         ({}, {"conf": {"spark.my.password": "hunter2"}}, "holds a secret"),
         ({}, {"args": ["--password", "hunter2"]}, "password holds a secret"),
         ({"reads": "clean"}, {}, "list of stages' uids"),
-        ({}, {"conf": {"spark.x": "a/" + Output("clean")}}, "is no argument of the application.*LivyOperator takes"),
+        ({}, {"conf": {"spark.x": "a/" + Output("clean")}}, "not an argument of the application.*LivyOperator takes"),
         ({}, {"args": [Output("a"), Output("a")]}, "the same output, exchange a"),
         ({"parallelism": 2}, {"args": [Output("a")]}, "parallelism needs an Epoch block"),
     ],

@@ -121,7 +121,7 @@ def test_one_that_ends_well_after_it_was_replaced(
 
 def test_an_input_that_is_not_there_ends_the_task_for_good(job: Job, submitted: Submitted) -> None:  # semantics F4
     job.trigger(RUN)
-    with pytest.raises(AirflowFailException, match="is no upstream of this one"):
+    with pytest.raises(AirflowFailException, match="is not an upstream of this one"):
         stage(job, "write", application_args=[Read("raw"), Output()]).execute(context(Ti(run_id=RUN)))
     assert not submitted, "nothing was submitted"
 
@@ -163,7 +163,7 @@ def test_a_group_of_programs_is_parsed() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: dag_of(RAW, ("clean", [Read("rew")], {})), "'rew', which is no stage of its group.*raw"),
+        (lambda: dag_of(RAW, ("clean", [Read("rew")], {})), "'rew', which is not a stage of its group.*raw"),
         (lambda: dag_of(RAW, ("clean", [Read("raw")], {}), edges=False), "no edge from it.*raw >> clean"),
         (lambda: dag_of(RAW, ("clean", [Read("raw", "dayly")], {})), "no such output.*exchange rows, table daily"),
         (lambda: dag_of(RAW, ("clean", [Read("raw", kind="state")], {})), "writes no such output"),

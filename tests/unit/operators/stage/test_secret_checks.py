@@ -321,7 +321,7 @@ def test_a_word_is_a_secret_under_a_secrets_own_name(name: str) -> None:
 def test_each_refusal_says_how_to_say_that_it_is_no_secret(settings: dict[str, Any], name: str) -> None:
     text = refusal(**settings)
     said = checked_not_secret([name], "routes")
-    assert f"If it is no secret, say so: not_secret=[{said[0]!r}]" in text
+    assert f"If it is not a secret, say so: not_secret=[{said[0]!r}]" in text
     check_author_settings("routes", **settings, not_secret=said)
     assert refusal(**settings, not_secret=["another"]) == text
 
