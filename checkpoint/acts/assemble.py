@@ -278,7 +278,7 @@ class Assembler:
                 largest = max(largest, (size, -at))
                 yield HandleLine(index, handle)
             elif handle.output not in known:
-                raise _broken(ack.stage, execution, f"it names a file of no output: {handle.output}")
+                raise _broken(ack.stage, execution, f"it names a file that belongs to no output: {handle.output}")
         self._note_time(ack, execution, subtask=-largest[1])
 
     def _handed_on(self, ack: AckDocument) -> HandedOn | None:
@@ -321,7 +321,7 @@ class Assembler:
         if self._inherited is None:
             self._inherited = self._restored_paths()
         if path not in self._inherited and path not in self._compacted(ack, path, self._inherited):
-            problem = f"it names what is neither its own nor the restored checkpoint's: {path}"
+            problem = f"it names a file that is neither its own nor the restored checkpoint's: {path}"
             raise _broken(ack.stage, self._document.executions[ack.stage], problem)
 
     def _compacted(self, ack: AckDocument, path: str, restored: set[str]) -> frozenset[str]:

@@ -116,7 +116,7 @@ class HookAnswers(UseCase):
         expected = () if ref is None else ref.names
         if set(by_name) != set(expected):
             raise InvalidConfigError(
-                "the checkpoint expects other master hooks than are there: run (or clear) the task that triggers it",
+                "the checkpoint expects other master hooks than the DAG has: run (or clear) the task that triggers it",
                 job=self._files.job,
                 checkpoint=document.checkpoint,
                 expected=", ".join(expected) or "none",

@@ -109,7 +109,8 @@ def first_rows(
 def _decoded(files: JobFiles, task: _Task) -> tuple[Rows, bool]:
     if not _places.acquire(timeout=PLACE_S):
         raise InvalidConfigError(
-            "the rows of other states are being read, and only so many are at once. Reload this page", at_once=CHILDREN
+            f"the rows of {CHILDREN} other states are being read, and no more are at once. Reload this page",
+            at_once=CHILDREN,
         )
     try:
         said = _last_word(files, task)

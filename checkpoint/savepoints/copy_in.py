@@ -200,7 +200,7 @@ class ImportCopy:
     def _folders(self, handle: StateHandle) -> tuple[str, str]:
         found = self._outputs.get(handle.output)
         if found is None:
-            raise DocumentError("the savepoint has a file of no output", key=handle.path, output=handle.output)
+            raise DocumentError("the savepoint has a file without an output", key=handle.path, output=handle.output)
         there, here = found[0].folder.rstrip("/") + "/", found[1].folder
         if found[0].appended is not None:
             # Its files come from the folders of many epochs; here they share one, so that plain readers find them.

@@ -433,7 +433,7 @@ def open_entry(entry: SavepointEntry, target: str | None, open_folder: OpenFolde
     """
     if target is None or not same_place(entry.target, target):
         raise RefusedError(
-            "by the job's record this savepoint lies in a target that is not named here, and Cairn opens no place "
+            "the job's record has this savepoint in another target than the one named here, and Cairn opens no place "
             "that only a record names. Name the target where the savepoint was asked for: in its task, or by "
             "`cairn savepoint JOB TARGET --request-id ID` (`cairn stop` for a stop)",
             code="savepoint_refused",

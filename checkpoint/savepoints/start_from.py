@@ -287,8 +287,8 @@ class Importing(UseCase):
             )
         if not options.give_up and found.anything:
             raise RefusedError(
-                "the job has gone on since that savepoint was taken, or was never there, and would lose that. "
-                "Agree to it, or start a job of another name from the savepoint",
+                "the savepoint lacks some of what the job has done, which would be lost. Agree to that, or start a job "
+                "of another name from the savepoint",
                 code="resume_refused",
                 job=self._files.job,
                 savepoint=origin.uri,

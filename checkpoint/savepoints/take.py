@@ -255,7 +255,7 @@ class Savepoints(UseCase):
         if history.savepoints_full(head):
             raise RefusedError(
                 f"no savepoint is taken ({Reason.TOO_MANY_CHECKPOINT_REQUESTS}): so many are under way that the job "
-                "remembers no other one. Wait until some have ended",
+                "cannot remember another. Wait until some have ended",
                 code="savepoint_refused",
                 job=self._files.job,
                 under_way=len(head.savepoints),

@@ -205,5 +205,5 @@ def test_a_base_that_is_not_of_the_restored_checkpoint_completes_nothing(
         world.run_epoch("e4")
     monkeypatch.setattr(compactions, "fits", lambda *_: True)
     monkeypatch.setattr(compactions, "home_of", lambda _: 1)
-    with pytest.raises(CheckpointFailedError, match="names what is neither its own nor the restored checkpoint's"):
+    with pytest.raises(CheckpointFailedError, match="is neither its own nor the restored checkpoint's"):
         world.run_epoch("e5")

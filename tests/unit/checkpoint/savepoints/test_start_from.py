@@ -242,7 +242,7 @@ def test_another_jobs_savepoint_replaces_all_that_was(old: World) -> None:  # se
     new = World()
     new.run_epoch("x1", "x2")
     folder = saved(old, job="rides")
-    with raises_code("resume_refused", match=r"would lose that.*gives_up=`checkpoints 1, 2; epochs x1, x2`"):
+    with raises_code("resume_refused", match=r"which would be lost.*gives_up=`checkpoints 1, 2; epochs x1, x2`"):
         new.coordinator().start_from(folder, REFUSING)
     assert new.coordinator().head().importing is None
     new.coordinator().start_from(folder)
