@@ -117,7 +117,7 @@ def _started(head: Head, savepoint: ObjectStore, plan: StartPlan, found: Started
     if not found.created:
         yield from text.paragraph(
             f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; nothing was changed. To "
-            "go back to it once more, say --again",
+            "go back to it once more, give --again",
             columns,
         )
         return

@@ -100,7 +100,7 @@ class Watch:
         room = max(2, rows - 3)
         lines = list(outcome.lines)
         if len(lines) > room:
-            lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines; a higher terminal shows them"]
+            lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines; a taller terminal shows them"]
         status = "over" if outcome.over else f"looking every {self.interval_s} s, Ctrl-C ends"
         whole = [*lines, "", f"seen {moment(self.now_ms())}; {status}"]
         text = "".join(f"{painted(fit(printable(line), columns), out)}{_CLEAR_LINE}\n" for line in whole)
@@ -133,7 +133,7 @@ def parser() -> argparse.ArgumentParser:
         description="Shows the jobs and checkpoints of a storage and the regions of a DAG, rewinds jobs, takes "
         "savepoints and starts jobs from them. Neither Airflow nor Spark need to run.",
         epilog="`cairn help COMMAND` says what a command takes and what its --json prints, `cairn help errors` what "
-        "each error means, so `cairn help reasons` of failed checkpoints and `cairn help findings` of the doctor. "
+        "each error means, `cairn help reasons` why checkpoints fail, `cairn help findings` what the doctor finds. "
         "Credentials for s3:// come from --conn, else from where boto3 finds them (environment, profile, role). A "
         "shell completes commands and options after\n"
         'eval "$(register-python-argcomplete cairn)"',

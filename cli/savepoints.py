@@ -178,7 +178,7 @@ def dispose(
     found = disposal.dispose(store, folder, system_runtime(), opened, force=options.force)
     lines = [*_lost(found), f"deleted: {found.uri}"]
     if found.failures:
-        lines = [f"could not be deleted, say it again to go on: {each.key}: {each.reason}" for each in found.failures]
+        lines = [f"could not be deleted, type it again to go on: {each.key}: {each.reason}" for each in found.failures]
     document = {
         "savepoint": found.uri,
         "job": found.job,
@@ -209,7 +209,7 @@ def _savepoint_lines(coordinator: Coordinator, entry: SavepointEntry) -> Iterato
     else:
         yield from text.paragraph(
             f"savepoint {entry.id} of {job} waits for {coordinator.awaited_by(entry)}. Then ask again with the same "
-            f"request id, {entry.request}, or say --wait",
+            f"request id, {entry.request}, or give --wait",
             columns,
         )
 
@@ -379,7 +379,7 @@ def _stop_lines(
     else:
         yield from text.paragraph(
             f"{job} is being stopped; the savepoint waits for {coordinator.awaited_by(entry)}. No run begins after "
-            f"that. Then ask again with the same request id, {entry.request}, or say --wait. Do not pause the DAG "
+            f"that. Then ask again with the same request id, {entry.request}, or give --wait. Do not pause the DAG "
             "before: Airflow starts no tasks of a paused one",
             columns,
         )

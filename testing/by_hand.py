@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--file", action="append", default=[], metavar="PATH", help="a file of epoch.files()")
     parser.add_argument("--start", help="first moment of the slice, such as 2026-01-01T00:00:00+00:00")
     parser.add_argument("--end", help="first moment after the slice")
-    parser.add_argument("--folder", help="an empty folder for the checkpoint, which stays; none: one that is deleted")
+    parser.add_argument("--folder", help="an empty folder for the checkpoint, which stays; else it is deleted")
     return parser
 
 

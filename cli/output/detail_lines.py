@@ -35,7 +35,7 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
     if any(stage.carried for stage in shown):
         written.append("kept from N: as checkpoint N's attempt left it, not run again")
     if any(stage.skipped for stage in shown):
-        written.append("skipped: its task was, and its state and tables are as the checkpoint before left them")
+        written.append("skipped: its task was skipped; state and tables are as the checkpoint before left them")
     for stage in shown:
         if stage.owes:
             did = "reads before its own"

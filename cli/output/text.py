@@ -122,7 +122,7 @@ def ask(lost: Iterable[str], question: str, code: str, nothing: str = "changed",
         RefusedError: with this code: there is no terminal, or the answer is not yes.
     """
     if not sys.stdin.isatty():
-        why = f"there is no terminal to ask at; say --yes. Nothing was {nothing}"
+        why = f"there is no terminal to ask at; give --yes. Nothing was {nothing}"
         raise RefusedError(why, code=code, **facts, option="--yes")
     # The question is not part of the output, which may go to a file.
     print("\n".join(printable(line) for line in lost), file=sys.stderr)

@@ -91,7 +91,7 @@ def test_the_storage_of_the_environment_comes_last(monkeypatch: pytest.MonkeyPat
     ("facts", "message"),
     [
         ({"conn_type": "http", "password": CANARY}, "the connection is of another type"),
-        ({"conn_type": "aws", "extra": {"role_arn": "arn:x"}}, "the extra role_arn would make boto3 another identity"),
+        ({"conn_type": "aws", "extra": {"role_arn": "arn:x"}}, "the extra role_arn gives boto3 another identity"),
         ({"conn_type": "aws", "login": "id"}, "belong together"),
     ],
 )

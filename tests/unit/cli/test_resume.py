@@ -90,7 +90,7 @@ def test_anything_but_yes_changes_nothing(
 
 def test_without_a_terminal_it_has_to_be_agreed_to_beforehand(savepoint: str, cairn: Cairn) -> None:
     words = ("resume", "flights", "--from", savepoint)
-    assert "say --yes. Nothing was changed" in cairn(*words, status=2).err
+    assert "give --yes. Nothing was changed" in cairn(*words, status=2).err
     found = cairn.json(*words, "--yes")
     assert (found["checkpoint"], found["gave_up"], found["run_again"]) == (4, [3], ["e3"])
     said = cairn(*words)  # it stands there: nothing is given up

@@ -188,7 +188,7 @@ def test_without_a_terminal_it_wants_yes(world: World, monkeypatch: pytest.Monke
     with Path(os.devnull).open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         said = cairn("rewind", "flights", "--to", "1", status=2)
-    assert "there is no terminal to ask at; say --yes. Nothing was changed" in said.err
+    assert "there is no terminal to ask at; give --yes. Nothing was changed" in said.err
     assert world.coordinator().head() == before
     out = cairn("rewind", "flights", "--to", "chk-1", "--yes").out
     assert out.index("This undoes checkpoints 2, 3") < out.index("rewound: the next epoch restores checkpoint 1")

@@ -228,7 +228,7 @@ def test_a_stage_that_was_skipped_is_shown_as_such(tmp_path: Path, cairn: Cairn)
             ["clean", "2/2"],
             ["report", "skipped"],
         ]
-        assert "skipped: its task was, and its state and tables are as the checkpoint before left them" in lines
+        assert "skipped: its task was skipped; state and tables are as the checkpoint before left them" in lines
     found = cairn.json("show", "flights", "2")["stages"]
     assert {stage["stage"]: stage["skipped"] for stage in found} == {"clean": False, "report": True}
     assert not any(line.startswith("skipped: ") for line in cairn("show", "flights", "1").lines)
