@@ -433,7 +433,7 @@ class AirflowApiHook(BaseHook):
                 **self._facts(answer),
             )
         return AirflowApiError(
-            "Airflow's API answered what was not expected; check that the connection's address is that of the API "
+            "Airflow's API gave an unexpected answer; check that the connection's address is that of the API "
             "server, and look into the server's log",
             **self._facts(answer),
         )

@@ -217,7 +217,7 @@ def _start(home: int, name: str, folder: Path, environment: Mapping[str, str]) -
     finally:
         os.close(lock)
     process.returncode = 0  # it outlives this task, and Popen would warn
-    return f"process {process.pid} loads it for those of the next stages"
+    return f"process {process.pid} loads it too, for later stages"
 
 
 def _storage_of(environment: Mapping[str, str]) -> str:

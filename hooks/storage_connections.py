@@ -136,7 +136,7 @@ def _refuse(connection: Connection, extra: Mapping[str, Any]) -> None:
     for name in sorted(extra):
         if name in _OTHER_IDENTITY or name.startswith("assume_role"):
             raise InvalidConfigError(
-                f"the extra {name} would make boto3 another identity than Spark's s3a. Remove it and give the key pair "
+                f"the extra {name} gives boto3 another identity than Spark's s3a. Remove it and give the key pair "
                 "(login and password, aws_session_token for temporary ones), or use aws_conn_id=None and let the "
                 "worker and the cluster have that identity themselves",
                 aws_conn_id=connection.conn_id,

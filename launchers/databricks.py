@@ -34,7 +34,7 @@ PAGE = 25
 MAX_NAME = 4096
 WITHOUT_BLOCK = (
     "give it one, or give the program places in its parameters, such as Output('clean'). Then it needs no block, and "
-    "runs on a cluster that is there, on serverless compute, as a notebook or a jar"
+    "runs on an existing cluster, on serverless compute, as a notebook or a jar"
 )
 TRIES_AGAIN = tries_again("max_retries has Databricks start a failed driver", "remove it")
 OF_ONE_TASK = frozenset({"environment_key", "libraries", "max_retries"})
@@ -188,7 +188,7 @@ class DatabricksLauncher(Launcher):
         why = (
             "idempotency_token is set by Cairn, which gives each attempt another: remove it"
             if taken
-            else "the run has another number of tasks than one: a stage is one task"
+            else "the run does not have exactly one task: a stage is one task"
             if not task
             else TRIES_AGAIN
             if str(task.get("max_retries") or 0) != "0"
@@ -251,7 +251,7 @@ class DatabricksJobLauncher(DatabricksLauncher):
         task = tasks[0] if len(tasks) == 1 else {}
         serverless = "environment_key" in task and not task.get("disable_auto_optimization")
         why = (
-            "the job has another number of tasks than one: a stage is one task"
+            "the job does not have exactly one task: a stage is one task"
             if len(tasks) != 1
             else TRIES_AGAIN
             if task.get("max_retries")

@@ -192,7 +192,7 @@ def describe(progress: Waiting | Failed) -> str:
         )
     done = len(progress.acknowledged)
     stages = ", ".join(each.stage for each in progress.restarted)
-    again = f"; to run again after a failover, and not begun: {stages}. Clear a task that stays ended" if stages else ""
+    again = f"; not begun again since a failover: {stages}. If one does not start, clear its task" if stages else ""
     hooks = f"; the master hooks {', '.join(progress.hooks)} have not answered" if progress.hooks else ""
     return (
         f"Checkpoint {progress.checkpoint} · attempt {progress.attempt}: {done} of {done + len(progress.missing)} "

@@ -182,7 +182,7 @@ def _that_read(head: Head, start: str | None, end: str | None) -> tuple[int, ...
         and window.start < datetime.fromisoformat(exact_from)
     ):
         raise InvalidConfigError(
-            "the job no longer knows whether it has read this window, so long ago it is: wait for the run (run_id=…)",
+            "the window is so old that the job no longer knows whether it has read it: wait for the run (run_id=…)",
             job=head.job,
             start=start,
             end=end,

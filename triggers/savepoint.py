@@ -81,4 +81,4 @@ class SavepointTrigger(PollingTrigger):
         entry = coordinator.look_for_savepoint(self.request)
         if entry is not None and (entry.waits or coordinator.held_by_listeners(entry)):
             return entry
-        return asking("the savepoint waits no more")
+        return asking("the savepoint no longer waits")

@@ -155,7 +155,7 @@ class _Compact:
             if byte < 128:
                 return value
             if shift > 63:
-                raise ValueError("no number of 64 bits")
+                raise ValueError("a number of more than 64 bits")
 
     def _signed(self) -> int:
         value = self._number()

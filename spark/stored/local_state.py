@@ -165,7 +165,7 @@ class LocalState:
             if name not in self._found:
                 if _is_delta(output_id) and sum(each.startswith(_DELTA) for each in self._found) >= _HELD_DELTAS:
                     log.info(
-                        "Output %s is read from the store: %d deltas are open, which is the most",
+                        "Output %s is read from the store: at most %d copies of deltas are open at once",
                         output_id,
                         _HELD_DELTAS,
                     )

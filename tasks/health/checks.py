@@ -91,7 +91,7 @@ def _one_version(spark: str, packages: Mapping[str, str]) -> str:
     release = _NUMBERS.match(spark)
     assert release is not None
     install = f"pip install {' '.join(f'{name}=={release[0]}' for name in names)}"
-    gaps = f"{names[-1]} is not there for each Spark"
+    gaps = f"{names[-1]} does not exist for each Spark"
     return f"{start}. Or, if the package index has that version: {install} ({gaps})"
 
 

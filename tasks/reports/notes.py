@@ -50,7 +50,7 @@ def completed(entry: EndedEntry, gaps: Iterable[ReadWindow] = ()) -> str:
 
 
 def owed(checkpoint: int, error: CallbackError) -> str:
-    """Return a run's note: its checkpoint completed, and listeners could not be told of it, or of one before.
+    """Return a run's note: its checkpoint completed, and listeners could not be notified of it, or of one before.
 
     Args:
         checkpoint: its id.
@@ -58,8 +58,8 @@ def owed(checkpoint: int, error: CallbackError) -> str:
     """
     names = ", ".join(f"`{each}`" for each in str(error.fields.get("failed", "")).split(", "))
     why = as_code(str(error.__cause__ or error))
-    again = "the next task of the job tells again; `cairn show` says what is owed"
-    return f"checkpoint {checkpoint} completed · {names} could not be told ({why}) · {again}"
+    again = "the next task of the job tries again; `cairn show` says what is owed"
+    return f"checkpoint {checkpoint} completed · {names} could not be notified ({why}) · {again}"
 
 
 def failed(ended: Failed, next_step: str) -> str:

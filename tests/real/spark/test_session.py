@@ -276,7 +276,7 @@ def test_a_forked_client_ends_as_a_new_process_does(job: Job, here: None, tmp_pa
             folder = Path(tempfile.gettempdir(), f"cairn-server-{servers(job).servers[-1].nonce}")
             wait_until(partial(has_socket, folder), 120, "the fork server to be up")
     [why] = re.findall("loads PySpark itself: (.*)", said.text)
-    assert "loads it for those of the next stages" in why
+    assert "loads it too, for later stages" in why
     assert re.findall(r"ROWS 7 LEADS (\w+)", said.text) == ["False", *["True"] * 7]
     assert "ValueError: no rows" in said.text
     assert "The application was killed, and its session is released" in said.text

@@ -130,7 +130,7 @@ CLEARED = ("POST", "ready-made-7431")
             (503, {"detail": "later"}),
             READY,
             AirflowApiError,
-            "not expected.*status=`503` answer=`later`",
+            "an unexpected answer.*status=`503` answer=`later`",
             [SENT] * 4,  # trying comes to an end
         ),
         # A clear is never sent twice: it may have landed; then a second one would stop what has just begun.
@@ -145,7 +145,7 @@ CLEARED = ("POST", "ready-made-7431")
             [CLEARED],
         ),
         *(
-            (look, answer, READY, AirflowApiError, "not expected", [SENT])
+            (look, answer, READY, AirflowApiError, "an unexpected answer", [SENT])
             for answer in ((200, [1]), (200, {"id": 7}), (200, "text"), (422, {"detail": "bad"}), (302, {}))
         ),
         (look, (200, FOUND), {"extra": {"verify": "/no/such.pem"}}, InvalidConfigError, "cannot be read", []),

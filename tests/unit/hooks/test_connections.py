@@ -122,7 +122,7 @@ def test_extras_that_would_change_who_we_are(connections: Define, extra: dict[st
     with pytest.raises(InvalidConfigError) as caught:
         hook(connections, login="id", password=CANARY, extra=extra).open_store()
     (name,) = extra
-    assert f"the extra {name} would" in str(caught.value)
+    assert f"the extra {name} " in str(caught.value)
     assert "Remove it" in str(caught.value)
     assert caught.value.fields == {"aws_conn_id": "lake", "extra": name}
     assert CANARY not in str(caught.value)
@@ -270,7 +270,7 @@ def test_the_button_says_what_is_wrong(connections: Define, tmp_path: Path) -> N
         ({}, "names no storage to be tested: fill in Storage"),
         ({"storage": "abfss://lake"}, "abfss"),
         ({"storage": f"file://{tmp_path}/file/lake"}, "file"),
-        ({"storage": "s3://lake/cairn", "role_arn": "arn:x"}, "the extra role_arn would make boto3 another identity"),
+        ({"storage": "s3://lake/cairn", "role_arn": "arn:x"}, "the extra role_arn gives boto3 another identity"),
     ):
         connections("lake", json.dumps({"conn_type": "cairn", "login": "i", "password": CANARY, "extra": extra}))
         passed, text = CairnConnectionHook("lake").test_connection()

@@ -390,7 +390,7 @@ def of_another_user(_: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
             marks=pytest.mark.soak,
         ),
         (stopped, "timed out"),
-        (killed, r"process \d+ loads it for those of the next stages"),
+        (killed, r"process \d+ loads it too, for later stages"),
         (of_another_user, "the fork server is another user's"),
     ],
 )

@@ -152,7 +152,7 @@ def test_of_many_that_are_missing_it_counts_the_last() -> None:
 def test_it_says_who_is_to_run_again_and_has_not_begun() -> None:  # semantics F2, F5
     waiting = Waiting(3, 2, ("clean",), ("routes",), (), (Restarted("routes", "the try before"),))
     assert describe(waiting).endswith(
-        "waiting for routes; to run again after a failover, and not begun: routes. Clear a task that stays ended"
+        "waiting for routes; not begun again since a failover: routes. If one does not start, clear its task"
     )
 
 

@@ -258,8 +258,8 @@ def test_a_catalog_that_is_away_for_ten_minutes(
                 run(wait)
             clock.advance(wait.retry_delay)
         assert notes.notes[""] == (
-            "Cairn: flights: checkpoint 1 completed · `table.orders` could not be told (`the catalog is away`) · the "
-            "next task of the job tells again; `cairn show` says what is owed"
+            "Cairn: flights: checkpoint 1 completed · `table.orders` could not be notified (`the catalog is away`) · "
+            "the next task of the job tries again; `cairn show` says what is owed"
         )
         with raises_code("master_hook", match="table.orders failed in trigger.*the catalog is away"):
             run(trigger, "manual__r2")

@@ -179,7 +179,7 @@ def test_a_dag_that_is_not_there_is_an_error(dag: Dag) -> None:
     with AirflowApiHook() as api:
         assert api.start_run("flights", "a", 1_700_000_000_000)
         assert not api.start_run("flights", "a", 1_700_000_000_000)
-        with pytest.raises(AirflowApiError, match="answered what was not expected"):
+        with pytest.raises(AirflowApiError, match="gave an unexpected answer"):
             api.pause("rides")
     assert dag.runs == ["a"]
 

@@ -636,7 +636,7 @@ def test_a_program_without_a_block(
 @pytest.mark.parametrize(
     ("tasks", "said"),
     [
-        ([{}, {}], "the job has another number of tasks"),
+        ([{}, {}], "the job does not have exactly one task"),
         ([{"max_retries": 2}], "max_retries has Databricks start a failed driver again"),
         ([{"environment_key": "it"}], "disable_auto_optimization of the job's task has to be true"),
     ],
@@ -769,7 +769,7 @@ def test_a_bad_option_is_refused_at_parse(
         ("emr_steps", {"steps": [step("spark-submit", "x.py", "--password", "hunter2")]}, "password holds a secret"),
         ("databricks", {"idempotency_token": "mine"}, "idempotency_token is set by Cairn"),
         ("databricks", {"spark_python_task": None}, "no spark_python_task"),
-        ("databricks", {"tasks": [{}, {}]}, "another number of tasks"),
+        ("databricks", {"tasks": [{}, {}]}, "not have exactly one task"),
         ("databricks", {"json": {"max_retries": 1}}, "max_retries has Databricks start a failed driver again"),
         ("databricks_job", {}, "a run of a job takes no Spark conf.*python_params="),
         ("databricks_job", {"python_params": [SliceStart()]}, "this one gets none: give its parameters Output"),
@@ -841,7 +841,7 @@ def test_a_template_of_a_databricks_run_is_checked_once_rendered(job: Job) -> No
     task: Any = made(task_id="routes", tasks="{{ var.json.tasks }}")
     task.tasks = [{}, {}]
     job.trigger(RUN)
-    with pytest.raises(AirflowFailException, match="another number of tasks"):
+    with pytest.raises(AirflowFailException, match="not have exactly one task"):
         task.execute(context(a_try()))
 
 

@@ -204,7 +204,7 @@ def test_of_many_files_only_some_are_looked_into(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("patched", "value", "text"),
-    [("WALL_S", 0.0, "memory or 20 s"), ("_places", BoundedSemaphore(1), "only so many are at once")],
+    [("WALL_S", 0.0, "memory or 20 s"), ("_places", BoundedSemaphore(1), "no more are at once")],
 )
 def test_what_decodes_rows_has_bounds(patched: str, value: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page(one_job(kept({"k": ["a"], "v": ["b"]}).memory))

@@ -127,7 +127,7 @@ def test_a_healthy_spark_has_none(facts: SparkFacts) -> None:
 
 
 _OR_INSTALL = "Or, if the package index has that version: pip install"
-_GAPS = "(pyspark-client is not there for each Spark)"
+_GAPS = "(pyspark-client does not exist for each Spark)"
 
 
 @pytest.mark.parametrize(
