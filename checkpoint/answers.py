@@ -63,7 +63,6 @@ class Damage:
     problem: str
 
     def __str__(self) -> str:
-        """Describe the damage in one line."""
         return f"checkpoint {self.checkpoint}: {self.key}: {self.problem}"
 
 

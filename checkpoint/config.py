@@ -49,7 +49,6 @@ class FixedDelayRestart:
     """Delay from the failure to the restart; 0 to 7 days."""
 
     def __post_init__(self) -> None:
-        """Check the bounds where the DAG is parsed."""
         check_whole("attempts", self.attempts)
         _check_span("delay", self.delay, timedelta(0))
 
@@ -84,7 +83,6 @@ class ExponentialDelayRestart:
     """Restarts in a row before the job fails; at least 1. None: no limit."""
 
     def __post_init__(self) -> None:
-        """Check the bounds where the DAG is parsed."""
         _check_span("max_delay", self.max_delay, timedelta(milliseconds=1))
         _check_span("initial_delay", self.initial_delay, timedelta(milliseconds=1), self.max_delay, "max_delay")
         _check_number("multiplier", self.multiplier, 1, 100, above=True)
@@ -123,7 +121,6 @@ class FailureRateRestart:
     """Delay from the failure to the restart; 0 to 7 days."""
 
     def __post_init__(self) -> None:
-        """Check the bounds where the DAG is parsed."""
         check_whole("max_failures", self.max_failures)
         if self.max_failures > MAX_FAILURES:
             raise InvalidConfigError(f"max_failures must be at most {MAX_FAILURES}", max_failures=self.max_failures)
@@ -242,7 +239,6 @@ class CheckpointConfig:
     on the page are made there. Known to the job from its next trigger on. None: each savepoint has to name a target."""
 
     def __post_init__(self) -> None:
-        """Check the bounds where the DAG is parsed."""
         if self.savepoint_target is not None:
             object.__setattr__(self, "savepoint_target", check_storage_uri(self.savepoint_target))
         check_span("timeout", self.timeout)
@@ -335,7 +331,6 @@ class RegionalCheckpoints:
     """Checkpoints in a row that may complete although a region failed; at least 1. The next must be whole."""
 
     def __post_init__(self) -> None:
-        """Check the bounds where the DAG is parsed."""
         ratio = self.max_failure_ratio
         if not isinstance(ratio, float) or not 0 < ratio < 1:
             raise InvalidConfigError(

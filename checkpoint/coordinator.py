@@ -400,13 +400,10 @@ class Coordinator(UseCase):
         return self._heads.observe(look, doubt=lambda found: not all(each.whole for each in found))
 
     def verify_lists(self, *, deep: bool = False) -> dict[str, str]:
-        """Check the lists of epochs that completed long ago (semantics T9, W9).
+        """Give the problem of each damaged list of epochs that completed long ago, by its key (semantics T9, W9).
 
         Args:
             deep: read the lists, too.
-
-        Returns:
-            The problem of each damaged list, by its key.
         """
         return self._heads.observe(
             lambda head, _now_ms: completed_epochs.damaged(self.files, head, deep=deep), doubt=bool

@@ -31,14 +31,7 @@ class Remedy:
 
 
 def forget_listener(job: str, listener: str, checkpoint: int, storage: str | StorageUri) -> str:
-    """Give the command that drops a listener's notice of one checkpoint.
-
-    Args:
-        job: the job's name.
-        listener: the listener's name.
-        checkpoint: the checkpoint's id.
-        storage: the storage root.
-    """
+    """Give the command that drops a listener's notice of one checkpoint."""
     return f"cairn forget-listener {job} {listener} --checkpoint {checkpoint} --yes --storage {storage}"
 
 

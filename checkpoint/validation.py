@@ -182,10 +182,6 @@ MIRROR_LISTENER = "cairn.mirror"
 def check_apart(mirror: str, storage: str) -> None:
     """Refuse a mirror that shares files with the job, or whose folders would be taken for jobs.
 
-    Args:
-        mirror: URI of the mirror's storage.
-        storage: URI of the job's.
-
     Raises:
         RefusedError: one lies in the other.
     """

@@ -258,12 +258,7 @@ def take_over(options: argparse.Namespace) -> None:
 
 
 def stores_of(conn_id: str, storage: str) -> dict[str, StoreOptions]:
-    """Return the options of a second storage's store, with the connection that is named for it.
-
-    Args:
-        conn_id: of the connection.
-        storage: URI of the storage.
-    """
+    """Return the options of a second storage's store, with the connection that is named for it."""
     found, _ = _read(conn_id, storage)
     return {scheme: found for scheme, kind in OPTIONS.items() if isinstance(found, kind)}
 

@@ -1,6 +1,6 @@
 """Commands that a person decides on: rewind, resume, adopt, forget-listener, mirror, activate.
 
-Each shows its effect first.
+Each shows its effect first, and gives the lines and the JSON document to print.
 """
 
 from __future__ import annotations
@@ -37,9 +37,6 @@ def resume(
         savepoint: a store rooted at the savepoint's folder.
         options: the command's arguments: `yes`, `again`, `claim`, `allow_non_restored_state`.
         opened: opens the folders above the savepoint's.
-
-    Returns:
-        Lines and JSON document of the result.
     """
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
@@ -57,11 +54,7 @@ def resume(
 
 
 def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
-    """Let a job that is stopped, or is being stopped, go on from its newest checkpoint (semantics S1, P2).
-
-    Returns:
-        Lines and JSON document of the result.
-    """
+    """Let a job that is stopped, or is being stopped, go on from its newest checkpoint (semantics S1, P2)."""
     head = coordinator.head()
     coordinator.resume()
     latest, stopping = head.latest_id(), head.stopping()
@@ -157,11 +150,7 @@ def _start_document(job: str, found: Started) -> dict[str, Any]:
 
 
 def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
-    """Rewind a job to an older checkpoint, after the user at the terminal has agreed.
-
-    Returns:
-        Lines and JSON document of the result.
-    """
+    """Rewind a job to an older checkpoint, after the user at the terminal has agreed."""
     head = coordinator.head()
     changes = table_changes.changes(coordinator.files, head, options.to)
     if options.yes:
@@ -248,9 +237,6 @@ def forget_listener_of(
         checkpoint: drop only the notice of this checkpoint; None: all waiting notices.
         yes: drop them.
 
-    Returns:
-        The lines and the JSON document to print.
-
     Raises:
         InvalidConfigError: no notice waits for the listener, or none for that checkpoint.
     """
@@ -306,11 +292,7 @@ def _forgotten_lines(head: Head, listener: str, notices: Iterable[Notice], *, ye
 
 
 def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
-    """Make a DAG the owner of a job.
-
-    Returns:
-        The lines and the JSON document to print.
-    """
+    """Make a DAG the owner of a job."""
     found = coordinator.ownership.adopt(options.dag, options.deployment, abort_pending=options.abort_pending)
     before = describe_owner(found.before) if found.before else "no recorded owner"
     said = f"{coordinator.job} belongs to {describe_owner(found.after)}"
@@ -348,11 +330,7 @@ def mirror(coordinator: Coordinator, target: ObjectStore) -> tuple[list[str], di
 
 
 def give_up(coordinator: Coordinator, uri: str, opened: Callable[[], ObjectStore]) -> tuple[list[str], dict[str, Any]]:
-    """Have a job know nothing of a mirror any more.
-
-    Returns:
-        Lines and JSON document of the result.
-    """
+    """Have a job forget a mirror."""
     known = coordinator.give_up_mirror(uri, opened)
     said = "is not mirrored there any more; the files stay" if known else "has no mirror there; nothing was changed"
     return [f"{uri}: {coordinator.job} {said}"], {"job": coordinator.job, "mirror": uri, "given_up": known}
@@ -361,11 +339,7 @@ def give_up(coordinator: Coordinator, uri: str, opened: Callable[[], ObjectStore
 def activate(
     coordinator: Coordinator, first: ObjectStore | None, options: argparse.Namespace
 ) -> tuple[list[str], dict[str, Any]]:
-    """Make a mirror the job, after the user at the terminal has agreed.
-
-    Returns:
-        Lines and JSON document of the result.
-    """
+    """Make a mirror the job, after the user at the terminal has agreed."""
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan = coordinator.activation_plan()
     if not plan.done and not options.yes:

@@ -85,7 +85,6 @@ class AirflowApiHook(BaseHook):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
         self.close()
 
     @cached_property

@@ -109,9 +109,6 @@ def main(words: list[str]) -> int:
 
     Args:
         words: name or path of `spark-submit`, and the archive's file; both are optional, as in `make`.
-
-    Returns:
-        The exit status.
     """
     try:
         sys.stdout.write(f"{make(*words[:2])}\n")

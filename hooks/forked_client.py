@@ -56,7 +56,6 @@ class ForkedClient:
         self._end.register(process, select.POLLIN)
 
     def __enter__(self) -> ForkedClient:
-        """Return the client."""
         return self
 
     def __exit__(

@@ -69,9 +69,6 @@ def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, An
         tasks: at least one. A mapped task needs its index: the id alone would mean all its instances.
         note: the note that the page shows at each task instance; cut after 1,000 characters. Airflow 3.2 takes none.
 
-    Returns:
-        The body, as JSON values.
-
     Raises:
         InvalidConfigError: no run, no task, or a task without an id; such a body would clear more than intended.
     """

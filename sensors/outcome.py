@@ -51,13 +51,7 @@ def skipping_as_told(sensor: BaseSensorOperator) -> Iterator[None]:
 
 
 def result_of(coordinator: Coordinator, completed: EpochCompleted, run_id: str) -> dict[str, Any]:
-    """Log the contents of a completed checkpoint, and return them as the task's result.
-
-    Args:
-        coordinator: the job's coordinator.
-        completed: the epoch, and its checkpoint.
-        run_id: the DAG run's id.
-    """
+    """Log the contents of a completed checkpoint, and return them as the task's result."""
     head = coordinator.known_head()
     entry, held = head.ended_by_id(completed.checkpoint), head.completed_by_id(completed.checkpoint)
     facts: dict[str, Any] = {"job": coordinator.job, "checkpoint": completed.checkpoint, "epoch": completed.epoch}

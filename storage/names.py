@@ -45,9 +45,6 @@ def check_name(kind: str, value: object) -> str:
         kind: the kind of name, for the message: "job", "stage", "state", "table", "epoch".
         value: the name.
 
-    Returns:
-        The name, unchanged.
-
     Raises:
         InvalidKeyError: the name does not match the grammar, or is reserved.
     """
@@ -76,9 +73,6 @@ def check_key(key: object, *, marker: bool = False) -> str:
     Args:
         key: the key.
         marker: accept a single trailing slash, as in the folder markers that s3a makes.
-
-    Returns:
-        The key, unchanged.
 
     Raises:
         InvalidKeyError: the key is empty, absolute, too long, leaves the root, or differs in meaning between stores
@@ -125,9 +119,6 @@ def full_key(prefix: str, key: str, store: str, *, marker: bool = False) -> str:
 
 def check_prefix(prefix: object) -> str:
     """Check a prefix for a listing: empty (the root) or a folder with its trailing slash.
-
-    Returns:
-        The prefix, unchanged.
 
     Raises:
         InvalidKeyError: the prefix is not a valid key, or does not end in `/` (`job-1` would also list `job-10`:

@@ -60,7 +60,6 @@ class ConnectSession:
     process loads it itself."""
 
     def __post_init__(self) -> None:
-        """Check the options when the DAG is parsed."""
         _check_span("idle", self.idle, timedelta(seconds=10))
         _check_span("max_age", self.max_age, timedelta(minutes=1))
         if self.per not in get_args(Per):

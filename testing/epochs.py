@@ -156,7 +156,6 @@ class LocalEpoch(Epoch):
         return _opened(self.spark, self._place.after(), inputs or {}, window_of(start, end, detail), files)
 
     def __enter__(self) -> LocalEpoch:
-        """Restore the state."""
         super().__enter__()
         return self
 

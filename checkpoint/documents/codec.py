@@ -224,7 +224,6 @@ class IsName:
     kind: str
 
     def __call__(self, value: str) -> None:
-        """Refuse a text that is not a name."""
         check_name(self.kind, value)
 
 
@@ -235,7 +234,6 @@ class AtLeast:
     bound: int
 
     def __call__(self, value: int) -> None:
-        """Refuse a number below the bound."""
         if value < self.bound:
             raise ValueError(f"expected at least {self.bound}, found {value}")
 

@@ -87,7 +87,6 @@ class WindowText:
     """ISO 8601, UTC; None: the beginning of time."""
 
     def __post_init__(self) -> None:
-        """Refuse values that are not a window."""
         if window_of(self.start, self.end) is None:
             raise ValueError(f"expected a window of time, found {self.start} to {self.end}")
 
@@ -117,7 +116,6 @@ class ReadWindows:
     """ISO 8601, UTC: whether something before this was read is not known. None: all is known."""
 
     def __post_init__(self) -> None:
-        """Refuse a value that is not a moment."""
         if self.exact_from is not None:
             check_moment(self.exact_from)
 

@@ -42,7 +42,7 @@ class Notices(UseCase):
     """The notices of one job."""
 
     def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
-        """Deliver each listener its waiting notices, in the order of checkpoint ids.
+        """Deliver each listener its waiting notices, in the order of checkpoint ids; give the number of calls.
 
         After a failed call, a listener gets no later notice before the failed one; other listeners go on. If no notice
         waits, this costs one read of the head. Each call of a listener costs one swap, and the reads of committables:
@@ -50,9 +50,6 @@ class Notices(UseCase):
 
         Args:
             listeners: those that this process can call; notices for others wait.
-
-        Returns:
-            Number of successful calls.
 
         Raises:
             InvalidConfigError: two listeners have the same name.
@@ -127,15 +124,12 @@ class Notices(UseCase):
         return tuple(done)
 
     def forget(self, name: str, checkpoint: int | None = None) -> int:
-        """Give up notices of one listener.
+        """Give up notices of one listener, and return their number.
 
         Args:
             name: the listener.
             checkpoint: give up only this checkpoint's notice, because its committables are lost; None: all notices,
                 because the listener no longer exists. Pending checkpoints will still leave their notices.
-
-        Returns:
-            Number of dropped notices.
         """
 
         def decide(head: Head, _now_ms: int) -> Decision[int]:

@@ -167,7 +167,7 @@ class GivingUp(UseCase):
     """Gives up the mirrors of one job."""
 
     def give_up(self, uri: str, opened: Callable[[], ObjectStore]) -> bool:
-        """Have the job know nothing of a mirror any more; the mirror's files stay.
+        """Have the job forget a mirror, whose files stay; tell whether the job knew it.
 
         If the job was to move there, and the mirror is not active, the job goes on here. No planned move can activate
         that mirror then: it has another id.
@@ -175,9 +175,6 @@ class GivingUp(UseCase):
         Args:
             uri: the mirror's storage.
             opened: opens it; called only if the job was to move there.
-
-        Returns:
-            Whether the job knew it.
 
         Raises:
             RefusedError: the mirror is active.

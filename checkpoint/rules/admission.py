@@ -243,11 +243,7 @@ def _with(head: Head, entry: DeclinedRequest) -> Head:
 
 
 def reason_of(error: CairnError) -> Reason:
-    """Give Flink's reason for a failed trigger (semantics T1).
-
-    Args:
-        error: the trigger's error.
-    """
+    """Give Flink's reason for a failed trigger (semantics T1)."""
     return Reason.IO_EXCEPTION if error.kind in OF_THE_STORE else Reason.TRIGGER_CHECKPOINT_FAILURE
 
 

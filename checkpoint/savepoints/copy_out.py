@@ -158,9 +158,6 @@ class FileCopy:
             handle: the file.
             algorithm: of the checksum to give.
 
-        Returns:
-            The copy's checksum.
-
         Raises:
             DamagedError: the file is gone or altered, or another one has its name in the target.
         """

@@ -52,7 +52,6 @@ class SavepointDamage:
     problem: str
 
     def __str__(self) -> str:
-        """Describe the problem in one line."""
         return f"{self.key}: {self.problem}"
 
 

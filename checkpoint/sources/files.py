@@ -67,7 +67,6 @@ class FileSource:
     positioned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the options where the DAG is parsed."""
         check_name("source", self.name)
         if not isinstance(self.uri, str):
             raise InvalidConfigError("uri must be a text, such as s3://bucket/prefix", uri=shorten(self.uri))

@@ -41,7 +41,6 @@ class DataInterval:
     positioned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the options where the DAG is parsed."""
         check_name("source", self.name)
         check_choice("gap", self.gap, ("extend", "keep", "refuse"))
         check_choice("overlap", self.overlap, ("trim", "refuse"))
@@ -183,7 +182,6 @@ class AssetEvents:
     positioned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the name where the DAG is parsed."""
         check_name("source", self.name)
 
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
@@ -253,7 +251,6 @@ class Offsets:
     positioned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the arguments where the DAG is parsed."""
         check_name("source", self.name)
         if not callable(self.ask):
             raise InvalidConfigError("Offsets needs a function of (position, run)", ask=shorten(self.ask))

@@ -155,11 +155,7 @@ def _note(files: JobFiles, epoch: str) -> int | None:
 
 
 def damaged(files: JobFiles, head: Head, *, deep: bool) -> dict[str, str]:
-    """Check that the lists of the head exist, have the right size and, if deep, are unaltered (semantics W9).
-
-    Returns:
-        The problem of each damaged list, by its key.
-    """
+    """Give the problem of each list that is missing, of another size or, if deep, altered, by its key (W9)."""
     found: dict[str, str] = {}
     for segment in head.segments:
         ref = segment.document

@@ -61,9 +61,6 @@ def fitting_columns(
         rows: their cells.
         columns: maximum width of the table.
         spare: headings of columns that may be dropped, the first to drop first.
-
-    Returns:
-        The positions of the columns to show.
     """
     shown = list(range(len(headings)))
     for heading in spare:

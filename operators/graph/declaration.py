@@ -191,9 +191,6 @@ class TriggerOperator(BaseOperator):
             context: Airflow's context of the calling task, with templates rendered.
             push: stores a value under a key, as an XCom of the task that triggers.
             coordinator: the job's, if the caller has it open with this task's settings.
-
-        Returns:
-            The task's result.
         """
 
     @abstractmethod

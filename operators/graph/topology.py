@@ -276,11 +276,7 @@ def config_of(task: StageOperator) -> CheckpointConfig | None:
 
 
 def source_folders(task: StageOperator) -> dict[str, StorageUri]:
-    """Return the folders of the sources of a stage's job, as the DAG file has them now, by the sources' names.
-
-    Args:
-        task: the stage's task.
-    """
+    """Return the folders of the sources of a stage's job, as the DAG file has them now, by the sources' names."""
     triggers = _trigger_operators(task) if task.has_dag() else []
     return folders_of(source for trigger in triggers for source in trigger.sources)
 

@@ -236,10 +236,6 @@ class EpochStage(StageOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Begin when the trigger's turn has come, if this stage's task triggers.
 
-        Args:
-            context: Airflow's task context.
-            event: the trigger's event.
-
         Returns:
             The result of `execute`, whose errors may come too.
 

@@ -127,7 +127,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         **kwargs: arguments of every operator.
 
     Raises:
-        InvalidConfigError: there are no stages or they make no job; no storage is given; `config` is no
+        InvalidConfigError: there are no stages or they make no job; no storage is given; `config` is not a
             CheckpointConfig; `slice_detail` is not a JSON object; `source`, `master_hooks` or `listeners` have other
             contents or do not fit the config; an interval is not positive; the pause does not fit the DAG's schedule;
             the schedule gives no data intervals and neither `source` nor `reads_window` is given; `kind` is neither
@@ -297,9 +297,6 @@ class TriggerCheckpointOperator(TriggerOperator):
         Args:
             context: Airflow's task context.
             event: the trigger's event.
-
-        Returns:
-            The result of `execute`.
 
         Raises:
             RefusedError: the trigger could not go on; also the errors of `execute`.

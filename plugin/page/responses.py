@@ -157,12 +157,7 @@ def document(job: DeclaredJob, found: dict[str, Json]) -> JSONResponse:
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """Answer a failed request in the format that its path and its `Accept` header ask for.
-
-    Args:
-        request: the request.
-        error: its error.
-    """
+    """Answer a failed request in the format that its path and its `Accept` header ask for."""
     problem = problem_of(error)
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     if path.startswith(API) or "text/html" not in request.headers.get("accept", ""):

@@ -46,7 +46,6 @@ class StateTtl:
     time: Literal["event", "processing"] = "event"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         moments.length_of("the time to live of a state", self.after, may_be_nothing=False)
         if self.time not in _TIMES:
             raise InvalidStateError(

@@ -82,7 +82,6 @@ class Moment(Argument):
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
-        """Check the format and the time zone."""
         if self.format is not None and not isinstance(self.format, str):
             _refuse(self, "format must be a text as for strftime: format='%Y-%m-%d'")
         try:
@@ -128,7 +127,6 @@ class SliceFiles(Argument):
     separator: str = ","
 
     def __post_init__(self) -> None:
-        """Check the names."""
         check_name("source", self.source)
         if not isinstance(self.separator, str) or not self.separator:
             _refuse(self, "separator must be a text: separator=','")
@@ -148,7 +146,6 @@ class SliceValue(Argument):
     path: tuple[str | int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the source's name and the path."""
         check_name("source", self.source)
         if not isinstance(self.path, tuple) or not all(isinstance(each, str | int) for each in self.path):
             _refuse(self, "path must be a tuple of names and positions: path=('read', 'until')")
@@ -174,7 +171,6 @@ class Read(Argument):
     schema: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the names, the kind and the schema."""
         check_name("stage", self.stage)
         if self.name is not None:
             check_name("output", self.name)
@@ -222,7 +218,6 @@ class _Written(Argument):
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
-        """Check the name, the format and its options."""
         check_name(self.kind, self.name)
         try:
             check_format(self.format_stored)

@@ -93,10 +93,6 @@ class Footer:
 def footer_of(files: JobFiles, handle: StateHandle) -> Footer:
     """Read the footer of a file.
 
-    Args:
-        files: the job's files.
-        handle: the file.
-
     Raises:
         InvalidStateError: the file is not a complete Parquet file, or a column has a type that cannot be stored.
         InvalidConfigError: pyarrow is not installed.

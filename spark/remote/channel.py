@@ -59,7 +59,6 @@ class ConnectChannel:
         self._stub = self._proto.SparkConnectServiceStub(self._channel)
 
     def __enter__(self) -> ConnectChannel:
-        """Return the channel."""
         return self
 
     def __exit__(

@@ -125,11 +125,7 @@ def _importing(*modules: str) -> Iterator[None]:
 
 
 def connect(submission: Submission) -> SparkSession:
-    """Make the session, once the sessions of earlier executions are released.
-
-    Args:
-        submission: the application to run.
-    """
+    """Make the session, once the sessions of earlier executions are released."""
     server = ConnectServer(**submission.server)
     JOB_SERVER.use(submission.nonce, server.host, server.port, server.authority)
     with contextlib.ExitStack() as undone:
@@ -228,9 +224,6 @@ def release_session(submission: Submission) -> None:
 
 def application_of(submission: Submission) -> Callable[[], object]:
     """Load the application: a file, run as `python FILE` would; or a function, called with its open epoch.
-
-    Args:
-        submission: the application to run.
 
     Raises:
         InvalidConfigError: the file or function does not exist.

@@ -43,11 +43,7 @@ _GROWTH = 64 * 2**20
 
 
 def main() -> int:
-    """Serve until the Spark server is gone; in a child, run the client.
-
-    Returns:
-        The exit status.
-    """
+    """Serve until the Spark server is gone; in a child, run the client."""
     folder, name, lock, scheme = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     since_ns = os.fstat(lock).st_mtime_ns
     if _threads() > 1:
@@ -205,9 +201,6 @@ class ForkServer:
 
 def run_client(connection: socket.socket) -> int:
     """Become what a new process of the task would be, and run the client, once the task says so.
-
-    Args:
-        connection: to the task.
 
     Returns:
         The exit status; the application's own `sys.exit` and errors propagate.

@@ -118,11 +118,7 @@ def is_daemon(pid: int) -> bool:
 
 
 def read(path: Path) -> bytes:
-    """Read a file of `/proc`; empty if the process has ended, or is another user's.
-
-    Args:
-        path: the file.
-    """
+    """Read a file of `/proc`; empty if the process has ended, or is another user's."""
     try:
         return path.read_bytes()
     except OSError:

@@ -138,9 +138,6 @@ def main(told_task: str) -> int:
 
     Args:
         told_task: a `ServerTask` as JSON.
-
-    Returns:
-        The exit status.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     task = ServerTask.from_json(told_task)

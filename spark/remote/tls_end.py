@@ -75,11 +75,9 @@ class TlsEnd:
         self._thread.start()
 
     def __enter__(self) -> TlsEnd:
-        """Return the listener."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the listener and all connections."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -61,11 +61,7 @@ def _look_up(hook: AirflowApiHook) -> None:
 
 
 def see_connection(conn_id: str) -> None:
-    """Check that a connection is defined in this process.
-
-    Args:
-        conn_id: the connection's id.
-    """
+    """Check that a connection is defined in this process."""
     with _fetching(conn_id):
         BaseHook.get_connection(conn_id)
 
