@@ -134,11 +134,7 @@ def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def doctor(options: argparse.Namespace) -> Outcome:
-    """Check a storage and its jobs, this machine, and the cluster.
-
-    Raises:
-        InvalidConfigError: the stage of `--stage` cannot be asked about its cluster.
-    """
+    """Check a storage and its jobs, this machine, and the cluster."""
     ask: Callable[[], object] | None = None
     dag = cache(partial(_dag_of, options))  # parsed once, for its stage and its tables
     if options.stage is not None:
@@ -361,11 +357,7 @@ def regions(options: argparse.Namespace) -> Outcome:
 
 
 def try_launcher(options: argparse.Namespace) -> Outcome:
-    """Try the launcher of a DAG's stage on its service; see `Trial`. Without `--json` each look is printed as it comes.
-
-    Raises:
-        InvalidConfigError: the DAG has no such task, or it is not a stage that can be tried.
-    """
+    """Try the launcher of a DAG's stage on its service; see `Trial`. Without `--json` each look is printed as it comes."""
     out, found = sys.stdout, []
     with redirect_stdout(sys.stderr):
         from ..operators.group.checks import dag_in

@@ -48,6 +48,10 @@ class AirflowApiHook(BaseHook):
     The hook requests a token for the first request, and a new one when the API no longer accepts it. It keeps the token
     in memory only. Use the hook as a context manager, or close it.
 
+    Each request may raise `AirflowApiRefusedError` (the API refuses login, token or rights), `AirflowApiError` (another
+    answer than expected, or nothing of that name), `AirflowNotFoundException` (the connection is not defined) and
+    `InvalidConfigError` (the connection cannot be used).
+
     Args:
         airflow_api_conn_id: the connection; see the how-to about clearing.
         sleep: waits, in seconds; for tests.
@@ -127,12 +131,6 @@ class AirflowApiHook(BaseHook):
 
         Returns:
             Its facts now; None if the run has no such task instance.
-
-        Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used.
         """
         answer = self._send("GET", _path_of(dag_id, run_id, task), repeat=True)
         if answer.status_code == httpx.codes.NOT_FOUND:
@@ -152,12 +150,6 @@ class AirflowApiHook(BaseHook):
             run_id: the DAG run's id.
             task: the task of the run; None: the run's own note.
             rewrite: returns the new note for the existing one, which is empty if there is none.
-
-        Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should, or has no such run or task.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used.
         """
         path = _path_of(dag_id, run_id, task)
         before = self._json(self._send("GET", path, repeat=True)).get("note") or ""
@@ -178,10 +170,8 @@ class AirflowApiHook(BaseHook):
             note: the note that the page shows at each of them.
 
         Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should; the tasks may have been cleared.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used, or the body would reach too far.
+            AirflowApiError: the tasks may have been cleared nevertheless.
+            InvalidConfigError: the body would reach too far.
         """
         body = clear_body(run_id, tasks, note)
         self._json(self._send("POST", f"/dags/{_quoted(dag_id)}/clearTaskInstances", body, repeat=False))
@@ -202,10 +192,8 @@ class AirflowApiHook(BaseHook):
             The cleared tasks, or those that would be cleared, in order.
 
         Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should; the tasks may have been cleared.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used, or the body would reach too far.
+            AirflowApiError: the tasks may have been cleared nevertheless.
+            InvalidConfigError: the body would reach too far.
         """
         path = f"/dags/{_quoted(dag_id)}/clearTaskInstances"
         answer = self._send("POST", path, failed_body(run_id, tasks, note, dry_run=dry_run), repeat=dry_run)
@@ -215,61 +203,29 @@ class AirflowApiHook(BaseHook):
         return tuple(sorted(TaskRef(each["task_id"], each.get("map_index", -1)) for each in found))
 
     def pause(self, dag_id: str) -> None:
-        """Pause a DAG; a paused one stays paused.
-
-        Args:
-            dag_id: the DAG's id.
-
-        Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should, or has no such DAG.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used.
-        """
+        """Pause a DAG; a paused one stays paused."""
         path = f"/dags/{_quoted(dag_id)}?update_mask=is_paused"
         self._json(self._send("PATCH", path, {"is_paused": True}, repeat=True))
 
     def check_login(self) -> None:
-        """Check that the API accepts the connection, and that its user may read DAGs.
-
-        Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used.
-        """
+        """Check that the API accepts the connection, and that its user may read DAGs."""
         self._json(self._send("GET", "/dags?limit=1", repeat=True))
 
     def component_states(self) -> dict[str, str | None]:
-        """Return the state of each of Airflow's processes by its name, such as `triggerer`: `healthy` if it runs.
-
-        Raises:
-            AirflowApiError: the API did not answer as it should.
-        """
+        """Return the state of each of Airflow's processes by its name, such as `triggerer`: `healthy` if it runs."""
         found = self._json(self._send("GET", "/monitor/health", repeat=True))
         return {name: each.get("status") for name, each in found.items() if isinstance(each, dict)}
 
     def is_paused(self, dag_id: str) -> bool | None:
-        """Return whether a DAG is paused; None if Airflow has no such DAG.
-
-        Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should.
-        """
+        """Return whether a DAG is paused; None if Airflow has no such DAG."""
         answer = self._dag(dag_id)
         return None if answer.status_code == httpx.codes.NOT_FOUND else bool(self._json(answer).get("is_paused"))
 
     def check_runs(self, dag_id: str) -> None:
         """Check that a run of a DAG would start.
 
-        Args:
-            dag_id: the DAG's id.
-
         Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should, or has no such DAG.
-            InvalidConfigError: the DAG is paused, or the connection cannot be used.
-            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the DAG is paused.
         """
         if self._json(self._dag(dag_id)).get("is_paused"):
             raise InvalidConfigError("the DAG is paused, so a run of it would not start: unpause it", dag=dag_id)
@@ -281,12 +237,6 @@ class AirflowApiHook(BaseHook):
             dag_id: the DAG's id.
             run_id: the run's id; Airflow takes an id once, so the request may be sent again.
             now_ms: the time, milliseconds since 1970 UTC.
-
-        Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should, or has no such DAG.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used.
         """
         runs = f"/dags/{_quoted(dag_id)}/dagRuns"
         now = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
@@ -299,33 +249,11 @@ class AirflowApiHook(BaseHook):
         return False
 
     def is_over(self, dag_id: str, run_id: str) -> bool:
-        """Return whether a DAG run has ended; False if it does not exist.
-
-        Args:
-            dag_id: the DAG's id.
-            run_id: the DAG run's id.
-
-        Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used.
-        """
+        """Return whether a DAG run has ended; False if it does not exist."""
         return self.run_state(dag_id, run_id) in ENDED_RUN
 
     def run_state(self, dag_id: str, run_id: str) -> str | None:
-        """Return the state of a DAG run; None if it does not exist.
-
-        Args:
-            dag_id: the DAG's id.
-            run_id: the DAG run's id.
-
-        Raises:
-            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
-            AirflowApiError: the API did not answer as it should.
-            AirflowNotFoundException: the connection is not defined.
-            InvalidConfigError: the connection cannot be used.
-        """
+        """Return the state of a DAG run; None if it does not exist."""
         answer = self._run(dag_id, run_id)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None

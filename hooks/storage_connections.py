@@ -258,9 +258,6 @@ def gcs_options_of(connection: Connection) -> GcsOptions:
 
     The extra `key_path` names a service account's key on the worker; without it, application default credentials are
     used. The extra `endpoint_url` names an emulator or a private endpoint.
-
-    Raises:
-        InvalidConfigError: the connection has another type, or an extra that would change the identity.
     """
     extra = _GOOGLE.extras(connection, "host", "login", "password")
     return GcsOptions(endpoint_url=extra.get("endpoint_url"), key_path=extra.get("key_path"))
@@ -284,9 +281,6 @@ def azure_options_of(connection: Connection) -> AzureOptions:
 
     Host (`https://account.blob.core.windows.net`) or login name the account, which must be the storage's. The extras
     `managed_identity_client_id` and `workload_identity_tenant_id` name an identity, `endpoint_url` an emulator.
-
-    Raises:
-        InvalidConfigError: the connection has another type, or a setting that would change the identity.
     """
     extra = _AZURE.extras(connection, "password")
     host = (connection.host or "").rpartition("://")[2].partition("/")[0]

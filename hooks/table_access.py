@@ -61,11 +61,7 @@ def _access_to(table: Declared) -> Access:
 
 
 def catalog_properties(conn_id: str) -> Mapping[str, str]:
-    """Return the properties of an Iceberg catalog: the connection's extras, its host and its login.
-
-    Raises:
-        AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
-    """
+    """Return the properties of an Iceberg catalog: the connection's extras, its host and its login."""
     connection = BaseHook.get_connection(conn_id)
     extras = connection.extra_dejson.items()  # the form leaves an empty field as null
     found = {name: str(value) for name, value in extras if value not in (None, "") and name != CATALOG}
@@ -78,12 +74,7 @@ def catalog_properties(conn_id: str) -> Mapping[str, str]:
 
 
 def postgres_settings(conn_id: str, *, staging_conn_id: str | None) -> Mapping[str, str]:
-    """Return psycopg's parameters, and the access to the folder of staged rows.
-
-    Raises:
-        AirflowNotFoundException: a connection is not defined, or cannot be fetched here.
-        InvalidConfigError: the connection to S3 has settings that Cairn cannot follow.
-    """
+    """Return psycopg's parameters, and the access to the folder of staged rows."""
     connection = BaseHook.get_connection(conn_id)
     if connection.password:
         mask_secret(connection.password)
@@ -103,12 +94,7 @@ def postgres_settings(conn_id: str, *, staging_conn_id: str | None) -> Mapping[s
 
 
 def s3_options(conn_id: str) -> Mapping[str, str]:
-    """Return the options by which a library reaches S3.
-
-    Raises:
-        AirflowNotFoundException: the connection is not defined, or cannot be fetched here.
-        InvalidConfigError: the connection has settings that Cairn cannot follow.
-    """
+    """Return the options by which a library reaches S3."""
     s3 = s3_options_of(BaseHook.get_connection(conn_id))
     options = {
         "AWS_ACCESS_KEY_ID": s3.access_key,

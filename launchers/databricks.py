@@ -67,22 +67,14 @@ class DatabricksLauncher(Launcher):
         return [text for name, part in self._task().items() if name.endswith("_task") for text in texts_in(part)]
 
     def check(self) -> None:
-        """Check the author's options.
-
-        Raises:
-            InvalidConfigError: see `Launcher`.
-        """
+        """Check the author's options."""
         payload = self._payload()
         later = ("tasks", "new_cluster", "spark_python_task")
         if payload is not None and not any(is_rendered_later(payload.get(name)) for name in later):
             self._check_payload()
 
     def hand_over(self, handed: HandedOver) -> None:
-        """Put the handover into the run.
-
-        Raises:
-            InvalidConfigError: the rendered run cannot be a stage.
-        """
+        """Put the handover into the run."""
         self._check_payload()
         payload, task = self._payload() or {}, self._task()
         if "tasks" not in payload and not {"new_cluster", "existing_cluster_id"} & payload.keys():

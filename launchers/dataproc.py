@@ -75,11 +75,7 @@ class DataprocLauncher(Launcher):
             raise InvalidConfigError(why, task=self._operator.task_id)
 
     def hand_over(self, handed: HandedOver) -> None:
-        """Put the handover into the description.
-
-        Raises:
-            InvalidConfigError: the rendered description cannot be a stage.
-        """
+        """Put the handover into the description."""
         self.check()
         operator, described = self._operator, self._described()
         kind, changed = self._kind(), dict(described)

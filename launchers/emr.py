@@ -67,20 +67,12 @@ class EmrStepLauncher(Launcher):
         return [*(word for option in options if option[0] not in ("--conf", "-c") for word in option), *rest]
 
     def check(self) -> None:
-        """Check the author's options.
-
-        Raises:
-            InvalidConfigError: see `Launcher`.
-        """
+        """Check the author's options."""
         if not isinstance(self._operator.steps, str):
             self._check_step()
 
     def hand_over(self, handed: HandedOver) -> None:
-        """Put the handover into the step, before the application.
-
-        Raises:
-            InvalidConfigError: the rendered steps are not one spark-submit.
-        """
+        """Put the handover into the step, before the application."""
         self._check_step()
         (step,) = self._steps()
         jar = step["HadoopJarStep"]

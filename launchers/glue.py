@@ -63,11 +63,7 @@ class GlueLauncher(Launcher):
         return [it for each in given.items() if each[0] != CONF for it in each] if isinstance(given, Mapping) else None
 
     def check(self) -> None:
-        """Check the author's options.
-
-        Raises:
-            InvalidConfigError: see `Launcher`.
-        """
+        """Check the author's options."""
         self._check_job(self._own_job())
 
     def hand_over(self, handed: HandedOver) -> None:

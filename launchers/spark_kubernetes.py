@@ -53,20 +53,12 @@ class SparkKubernetesLauncher(Launcher):
         return self._spec().get("arguments")
 
     def check(self) -> None:
-        """Check the author's options.
-
-        Raises:
-            InvalidConfigError: see `Launcher`.
-        """
+        """Check the author's options."""
         if self._body() is not None:
             self._check_spec()
 
     def hand_over(self, handed: HandedOver) -> None:
-        """Put the handover into the SparkApplication.
-
-        Raises:
-            InvalidConfigError: the rendered application cannot be a stage.
-        """
+        """Put the handover into the SparkApplication."""
         self._check_spec()
         operator, body = self._operator, copy.deepcopy(self._body() or {})
         spark = body["spark"]

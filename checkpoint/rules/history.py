@@ -193,9 +193,6 @@ def where_is(head: Head, epoch: str, find_forgotten: Callable[[], int | None]) -
         epoch: the epoch's name.
         find_forgotten: looks up the checkpoint that completed the epoch; None: none did. Called only if the head knows
             nothing of the epoch.
-
-    Raises:
-        InvalidKeyError: `epoch` is not a valid name of an epoch (semantics W1).
     """
     check_name("epoch", epoch)
     pending = head.pending_of_epoch(epoch)

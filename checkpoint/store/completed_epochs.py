@@ -103,11 +103,7 @@ def move_to_segment(files: JobFiles, old: Head, new: Head, new_token: Callable[[
 
 
 def where_is(files: JobFiles, head: Head, epoch: str) -> epochs.EpochPlace:
-    """Find an epoch's place, however long ago it completed; see `history.where_is`.
-
-    Raises:
-        InvalidKeyError: `epoch` is not a valid name of an epoch (semantics W1).
-    """
+    """Find an epoch's place, however long ago it completed; see `history.where_is`."""
     return epochs.where_is(head, epoch, lambda: find(files, head, epoch))
 
 

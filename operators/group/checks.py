@@ -285,11 +285,7 @@ def tooltip_of(stages: tuple[StageSpec, ...]) -> str:
 
 
 def check_mirror(listeners: Sequence[CheckpointListener], storage: str) -> None:
-    """Refuse a mirror in, or around, the job's own storage.
-
-    Raises:
-        RefusedError: the two overlap.
-    """
+    """Refuse a mirror in, or around, the job's own storage."""
     for each in listeners:
         if isinstance(mirror := getattr(each, "storage", None), str) and each.name == MIRROR_LISTENER:
             check_apart(mirror, storage)

@@ -115,19 +115,11 @@ class EpochStage(StageOperator):
     def _submit(
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
-        """Submit the application and wait for its end.
-
-        Raises:
-            StageFailedError: the application did not end well.
-        """
+        """Submit the application and wait for its end."""
 
     @abstractmethod
     def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
-        """Wait for a driver that an earlier try of this task submitted (semantics F5).
-
-        Raises:
-            StageFailedError: the application did not end well.
-        """
+        """Wait for a driver that an earlier try of this task submitted (semantics F5)."""
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Claim the stage's execution, submit the application, and check that it acknowledged.

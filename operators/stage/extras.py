@@ -103,9 +103,6 @@ def stored_runtime(store: ObjectStore, *, wheel: bool = False) -> str:
     Args:
         store: the storage's root.
         wheel: for a service that takes no zip.
-
-    Raises:
-        CairnError: the storage refused, or did not answer.
     """
     with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
         made = (runtime_wheel if wheel else runtime_zip)(Path(folder))
@@ -113,11 +110,7 @@ def stored_runtime(store: ObjectStore, *, wheel: bool = False) -> str:
 
 
 def stored_probe(store: ObjectStore) -> str:
-    """Return the address of the application by which `cairn doctor` asks a cluster; uploads it if need be.
-
-    Raises:
-        CairnError: the storage refused, or did not answer.
-    """
+    """Return the address of the application by which `cairn doctor` asks a cluster; uploads it if need be."""
     from ...spark import cluster_probe  # here: a DAG file does not need it
 
     data = Path(cluster_probe.__file__).read_bytes()

@@ -406,11 +406,7 @@ class LaunchedStage(EpochStage):
 
 
 def handed_over(launcher: Launcher, settings: JobSettings, answer: Submit, extras: Extras) -> HandedOver:
-    """Return what a submission has to carry; uploads Cairn's code to the storage if need be.
-
-    Raises:
-        CairnError: the storage refused, or did not answer.
-    """
+    """Return what a submission has to carry; uploads Cairn's code to the storage if need be."""
     from .extras import stored_runtime
 
     it, code = answer.handover, tuple[str, ...]()

@@ -320,9 +320,6 @@ def trial_job(task: Any) -> Iterator[TrialJob]:
 
     Args:
         task: rendered; its job's name changes.
-
-    Raises:
-        CairnError: the storage does not answer.
     """
     task.job = f"trial-{new_token()[:8]}"
     settings = rendered_settings(task)

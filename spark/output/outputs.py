@@ -58,9 +58,6 @@ class Outputs:
             df: the rows to write.
             key: key columns.
             background: only start the write; `finish` waits for it.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         output_id = f"{kind}.{check_name(kind, name)}"
         columns = columns_of(output_id, df, key)
@@ -181,11 +178,7 @@ class Outputs:
         return stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched")
 
     def add(self, kind: str, name: str, make: Callable[[str], Stored]) -> None:
-        """Write an output.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
-        """
+        """Write an output."""
         self._take_written(kind, name)
         self._add(make(f"{kind}.{name}"))
 
