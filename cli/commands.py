@@ -357,7 +357,7 @@ def regions(options: argparse.Namespace) -> Outcome:
 
 
 def try_launcher(options: argparse.Namespace) -> Outcome:
-    """Try the launcher of a DAG's stage on its service; see `Trial`. Without `--json` each look is printed as it comes."""
+    """Try the launcher of a DAG's stage on its service; see `Trial`. Without `--json` each look is printed at once."""
     out, found = sys.stdout, []
     with redirect_stdout(sys.stderr):
         from ..operators.group.checks import dag_in

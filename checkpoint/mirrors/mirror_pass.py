@@ -4,10 +4,10 @@ The order of writes is: one swap of the job's head holds the checkpoint, so that
 head, if there is none yet; the files, each under its own key, the metadata last; one swap of the mirror's head; the
 files that it names no longer are deleted; one swap of the job's head ends the hold, and says how far the mirror is.
 
-A crash leaves the mirror as it was, beside files that nothing names: the next pass finds by `unswept` that one has not
-ended, lists the mirror once, copies only what is missing, and deletes the rest. Two passes may run at once: each
-creates the same bytes under the same names, the revision of the job's head that they copy orders their swaps, and each
-deletes only what is dead by that version, and so for ever.
+A crash leaves the mirror as it was, beside files that nothing names: the next pass sees by `unswept` that a pass has
+not ended, lists the mirror once, copies only what is missing, and deletes the rest. Two passes may run at once: both
+create the same bytes under the same names, the revision of the job's head that they copy orders their swaps, and each
+deletes only what is dead by that version, and so by every later one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ AT_ONCE = 8
 """Files that are copied at once."""
 
 TRIES = 8
-"""Times that a pass begins again because another checkpoint has completed before it had looked at the first."""
+"""Times that a pass begins again because another checkpoint completed before the pass had looked at its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class _Pass:
 
     token: str
     id: str
-    """The mirror's."""
+    """The mirror's id."""
     head: Head
     """The version of the job's head that is copied."""
     dead: Callable[[str], bool]
-    """Tells of a key whether it is dead by that version."""
+    """Tells whether a key is dead by that version."""
     sweeps: bool
     """Whether an earlier pass has not ended, or runs: the mirror is listed."""
 
@@ -413,7 +413,7 @@ class _ActivatedError(Exception):
 
 
 def active(files: JobFiles, target: ObjectStore) -> RefusedError:
-    """Give the refusal of what a mirror that was activated does not allow any more."""
+    """Give the refusal of a pass to, or a giving up of, a mirror that was activated."""
     return RefusedError(
         f"the mirror in {target.uri} was activated: the job goes on there, and has stopped here. Let its DAG run "
         "with that storage. What has completed here since is not in the mirror",

@@ -389,7 +389,7 @@ def _runs_for(job: str, dag_id: str, windows: tuple[ReadWindow, ...]) -> str:
 
 
 def _again(job: str, dag_id: str, window: ReadWindow) -> str:
-    """Give advice how to read a window again."""
+    """Advise how to read a window again."""
     return f"trigger a run that reads it again by `{_run_for(job, dag_id, window, '--read-again')}`"
 
 

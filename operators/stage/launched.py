@@ -318,7 +318,7 @@ class LaunchedStage(EpochStage):
             return output.cause({})
 
     def _run_execution(self, context: Context, run: StageRun, until_end: Callable[[], None]) -> None:
-        """See `EpochStage`; then remove the driver's record, which the next try would need until the end is judged."""
+        """See `EpochStage`; then remove the driver's record, which the next try needs until the end is judged."""
         try:
             super()._run_execution(context, run, until_end)
         except (
