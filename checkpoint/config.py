@@ -462,7 +462,7 @@ _EXECUTION = Execution("0" * 16, 10**10, 10**6)
 
 
 def check_fits(stages: Iterable[StageSpec]) -> None:
-    """See that the documents of the next attempt hold the backlogs if every stage reads before all its upstreams.
+    """Check that an attempt's documents hold the backlogs even if every stage reads before all its upstreams.
 
     Raises:
         InvalidConfigError: they do not.
