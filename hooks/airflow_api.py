@@ -131,6 +131,9 @@ class AirflowApiHook(BaseHook):
 
         Returns:
             Its facts now; None if the run has no such task instance.
+
+        Raises:
+            AirflowApiError: the API did not answer as it should.
         """
         answer = self._send("GET", _path_of(dag_id, run_id, task), repeat=True)
         if answer.status_code == httpx.codes.NOT_FOUND:
@@ -253,7 +256,11 @@ class AirflowApiHook(BaseHook):
         return self.run_state(dag_id, run_id) in ENDED_RUN
 
     def run_state(self, dag_id: str, run_id: str) -> str | None:
-        """Return the state of a DAG run; None if it does not exist."""
+        """Return the state of a DAG run; None if it does not exist.
+
+        Raises:
+            AirflowApiError: the API did not answer as it should.
+        """
         answer = self._run(dag_id, run_id)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
