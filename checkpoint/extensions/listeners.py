@@ -113,7 +113,7 @@ class Notices(UseCase):
             try:
                 again.update(each.runs_again(staged))
             except Exception as error:  # noqa: BLE001 - foreign code, and only a look
-                log.warning("%s could not look whether it can commit: %s", each.name, one_line(repr(error)))
+                log.warning("Whether %s could commit is not known: %s", each.name, one_line(repr(error)))
         failover = Failover(self._job)
         done = []
         for stage, why in sorted(again.items()):
