@@ -163,7 +163,7 @@ ELSEWHERE = (
     # Logs say these beside the error that the task ends with, or of a task that goes on.
     r"[Cc]lear manually: (?:…|on the page)|to clear manually",
     r"Clear task (%s|\S+), which clears these stages too",
-    r"Clear a task that stays ended",
+    r"If one does not start, clear its task",
     r"Trigger a run of the DAG; its job is shown here then",
     r"\(…\); clear it",
     r"[Nn]othing is left to clear",
