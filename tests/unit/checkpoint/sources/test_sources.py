@@ -78,7 +78,7 @@ def test_windows_that_touch_are_one() -> None:  # semantics T8
         (DataInterval(), ((0, 2),), (0, 2), "have read all of"),  # the same interval again
         (DataInterval(), ((0, 2),), (0, 1), "have read all of"),
         (DataInterval(), ((5, 6),), (3, 4), (3, 4)),  # a backfill before all
-        (DataInterval("keep"), ((1, 2),), (0, 3), "no one window"),
+        (DataInterval("keep"), ((1, 2),), (0, 3), "not one window"),
         (DataInterval(), (), (None, None), "no data interval"),
         (DataInterval(), ((0, 1),), (3, 3), (1, 3)),  # an interval of no length ends a window
         (DataInterval(), (), (3, 3), (None, 3)),

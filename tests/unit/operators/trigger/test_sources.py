@@ -156,7 +156,7 @@ def interval(run_id: str, start: int, end: int, run_type: str = "scheduled") -> 
         (DataInterval(), Run("a", "asset_triggered"), r"\(asset_triggered\) has no data interval.*another source"),
         (DataInterval("refuse"), interval("gap", 8, 9), r"nothing has read .*-06.* to .*-08.*run a backfill for it"),
         (DataInterval(overlap="refuse"), interval("o", 5, 7), r"left are .*-06.* to .*-07.*overlap='trim'"),
-        (DataInterval("keep"), interval("hole", 4, 7), r"no one window: run a backfill for each of .*-04.*-06"),
+        (DataInterval("keep"), interval("hole", 4, 7), r"not one window: run a backfill for each of .*-04.*-06"),
         (DataInterval("keep"), interval("point", 7, 7), r"has no length.*CronDataIntervalTimetable"),
         (AssetEvents(), Run("m", "manual"), r"no asset event triggered the run m.*let an asset trigger"),
     ],
