@@ -96,9 +96,9 @@ def test_one_that_fails_deletes_what_it_wrote_and_declines(
     assert pipeline.listing("chk-0000000001/acks/") == []
 
 
-def test_a_block_that_raises_cancels_what_is_being_written(
-    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
-) -> None:  # semantics A5
+def test_a_block_that_raises_cancels_what_is_being_written(  # semantics A5
+    spark: SparkSession, pipeline: Pipeline
+) -> None:
     """An hour of work is under way when the block raises: it is stopped, and no file of it or of the other is left."""
     pipeline.trigger("one")
     with pytest.raises(ZeroDivisionError), pipeline.epoch("one") as epoch:
@@ -111,5 +111,5 @@ def test_a_block_that_raises_cancels_what_is_being_written(
         raise ZeroDivisionError
     assert decline_of(pipeline).reason is Reason.CHECKPOINT_DECLINED
     assert pipeline.listing("chk-0000000001/state/") == []
-    assert state_folders(tmp_path) == []
     wait_until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), 300, "Spark to be idle")
+    assert pipeline.listing("chk-0000000001/state/") == [], "a task that ends late may make a folder, and no file"
