@@ -100,7 +100,6 @@ def left(family: list[psutil.Process]) -> list[psutil.Process]:
     return [each for each in family if each.is_running()]
 
 
-@pytest.mark.soak  # two minutes of a processor; test_session.py has its server, test_failover.py a killed stage
 def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path, demo: Callable[..., RealProcess]) -> None:
     """On S3, with KEEP=1: a stage is killed in the second epoch, and the state equals one plain pass.
 
