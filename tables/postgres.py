@@ -166,7 +166,7 @@ class OpenPostgres:
         """See `OpenTable`.
 
         Raises:
-            InvalidStateError: it is no table that takes a copy, or a column's type cannot be copied.
+            InvalidStateError: the table takes no copy, or a column's type cannot be copied.
         """
         if self._odd:
             raise refused(self._title, self._odd)
