@@ -65,7 +65,8 @@ class CheckpointSensor(BaseSensorOperator):
     """Waits until every stage of this run's epoch has acknowledged, completes the checkpoint, and cleans up after it.
 
     The checkpoint completes as soon as a task sees the last acknowledgement: the task of that stage, the trigger, or
-    this task, whichever is first (semantics D3). This task notifies listeners and deletes old files.
+    this task, whichever is first (semantics D3); this task alone where a listener is asked before (C4). This task also
+    notifies listeners and deletes old files.
 
     Deferrable by default: the task waits in the triggerer and takes no worker slot. With `deferrable=False` the
     sensor's `mode` decides, `poke` or `reschedule`. If the storage cannot be reached, the sensor asks again until
@@ -340,8 +341,7 @@ class CheckpointSensor(BaseSensorOperator):
             return coordinator.go_on(epoch)
         log.warning("Checkpoint %d: %s cannot be committed, so it runs again", checkpoint, ", ".join(again))
         progress = coordinator.go_on(epoch)
-        waits_for = {self._stage_tasks[uid] for uid in _missing(progress) if uid in self._stage_tasks}
-        self._start_again(coordinator, epoch, progress, states_of(ti, waits_for))
+        self._clear_restarted(coordinator, progress, ti)
         return progress
 
     def _go_on(self, coordinator: Coordinator, epoch: str, ti: RuntimeTaskInstanceProtocol) -> Progress:

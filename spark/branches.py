@@ -262,7 +262,7 @@ class Branches:
             f"others have moved main of {branch.table.name} from snapshot {branch.base or 'none'} to {now or 'none'} "
             "while this epoch wrote its branch"
         )
-        if noted in refs:
+        if any(each.startswith(noted) for each in refs):
             raise InvalidStateError(
                 f"{what}, and did so before in this epoch. Have them wait, or write the table by epoch.table",
                 table=branch.table.name,

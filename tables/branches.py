@@ -17,8 +17,9 @@ from ..checkpoint.documents.staged_tables import Format, StagedBranch, StagedRow
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError
 from .contract import Mark, NewTable, OpenTable, refused
 from .declared import IcebergTable
-from .iceberg import OpenIceberg, retention, tag_of, tags_of
-from .sink import TableSink, described_at
+from .iceberg import OpenIceberg, retention
+from .iceberg_history import tag_of, tags_of
+from .sink import TRIES, TableSink, described_at
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
@@ -81,9 +82,9 @@ class BranchSink(TableSink):
         return described, []
 
     def runs_again(self, committables: Sequence[Committable]) -> Mapping[str, str]:
-        """Give the stage whose branch cannot become `main`, unless it has run again before in this epoch.
+        """Give the stage whose branch cannot become `main`, unless a stage has run again for that in this epoch.
 
-        A branch beside the epoch's notes from where `main` has moved: one that begins there or later is the second.
+        A branch beside the epoch's notes for which one that was. So a process that finds its own branch's note goes on.
         """
         again = {}
         for each in (each for each in committables if each.name == self.name):
@@ -94,7 +95,7 @@ class BranchSink(TableSink):
             problem = _unfit(metadata, rows.folder, rows.branch)
             if problem is None or str(metadata.table_uuid) != rows.branch.table_id:
                 continue
-            if _note(table, f"{rows.staging}_overtaken", int(rows.branch.base or 0)):
+            if _note(table, f"{rows.staging}_overtaken", rows.folder):
                 again[each.stage] = f"{problem}; it begins with what is there now"
         return again
 
@@ -135,7 +136,13 @@ class BranchSink(TableSink):
         try:
             table = self.open()
         except InvalidConfigError as gone:
-            raise gone if mark is None else self._refused(mark, gone.message) from gone
+            if mark is not None:
+                raise self._refused(mark, "it was dropped or renamed") from gone
+            raise InvalidConfigError(
+                f"the catalog has no table {self.table.title}, which branch=True expects: create it, or name another "
+                "one in the group's tables",
+                table=self.table.title,
+            ) from gone
         assert isinstance(table, OpenIceberg), "a table with branch=True has no create=True"
         return table
 
@@ -160,7 +167,10 @@ class BranchSink(TableSink):
         if problem := _unfit(library.metadata, staged.folder, staged.branch):
             raise self._refused(mark, problem)
         updates: list[Any] = [
-            SetPropertiesUpdate(action="set-properties", updates=table.properties(mark)),
+            SetPropertiesUpdate(
+                action="set-properties",
+                updates={**table.properties(mark), **table.branch_properties(mark, int(staged.branch.base or 0), head)},
+            ),
             *_removals(refs, staged.staging),
             *_tagged(library.metadata, mark, head),
         ]
@@ -224,28 +234,36 @@ def _history(metadata: Any, number: int | None) -> Iterator[int]:
         number = snapshot.parent_snapshot_id
 
 
-def _note(table: OpenIceberg, name: str, base: int) -> bool:
-    """Note where `main` is, for a branch that begins elsewhere; False: this one begins at the note, or after it."""
+def _note(table: OpenIceberg, beginning: str, branch: str) -> bool:
+    """Note that a stage runs again for a branch; False where one of the epoch has done so for another branch."""
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
 
-    library = table.library
-    metadata = library.metadata
-    if (noted := metadata.refs.get(name)) is not None:
-        return noted.snapshot_id not in _history(metadata, base)
-    now = metadata.current_snapshot_id
-    if now is None:
-        return False
-    branch = {"action": "set-snapshot-ref", "ref-name": name, "type": "branch", "snapshot-id": now}
-    requirements = (
-        AssertTableUUID(type="assert-table-uuid", uuid=metadata.table_uuid),
-        AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": None}),
-    )
-    try:
-        library.catalog.commit_table(library, requirements, (SetSnapshotRefUpdate.model_validate(branch),))
-    except CommitFailedException:
-        log.info("Another process has noted %s.", name)
-    return True
+    own = f"{beginning}_{staged_tables.digest(branch)[:16]}"
+    for _ in range(TRIES):
+        metadata = table.library.metadata
+        if noted := [name for name in metadata.refs if name.startswith(beginning)]:
+            return noted == [own]
+        if metadata.current_snapshot_id is None:
+            return False
+        to = {"action": "set-snapshot-ref", "ref-name": own, "type": "branch"}
+        note = SetSnapshotRefUpdate.model_validate({**to, "snapshot-id": metadata.current_snapshot_id})
+        requirements = (
+            AssertTableUUID(type="assert-table-uuid", uuid=metadata.table_uuid),
+            AssertRefSnapshotId.model_validate({"ref": own, "snapshot-id": None}),
+        )
+        try:
+            table.library.catalog.commit_table(table.library, requirements, (note,))
+        except CommitFailedException:
+            table.refresh()
+        except Exception:
+            table.refresh()
+            if own not in table.library.metadata.refs:
+                raise
+            return True
+        else:
+            return True
+    return False
 
 
 def _removals(refs: dict[str, Any], beginning: str) -> list[Any]:

@@ -8,12 +8,10 @@ deletes them by a predicate in the same transaction, so a reader sees both or ne
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 from ..checkpoint.documents.staged_tables import HIDDEN, Format, Mode, SortedBy, StagedFile, TableDescription
@@ -31,13 +29,22 @@ from .contract import (
     unreadable,
 )
 from .iceberg_columns import Row, column_of, matching, named_otherwise, renamed, without_bounds, write_options
+from .iceberg_history import (
+    PREFIX,
+    before,
+    branches_of,
+    marks_of,
+    named,
+    oldest_undone,
+    tag_of,
+    tags_of,
+    undone_marks,
+)
 from .iceberg_partitions import UNITS, partition_by, partition_of
 from .staged_files import FooterAlone, StagedFiles
 
 UNPARTITIONED = {Mode.OVERWRITE.value: "has no partitions. Replace its rows"}
 _RETENTION = {"max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep"}
-PREFIX = "cairn."
-"""Begins the properties that a commit sets."""
 UPSERT_ROWS = 100_000
 UPSERT_TERMS = 1_000
 """Most of an upsert, whose keys are a predicate: 100,000 values take 3 s, and 1,000 terms of two columns 2 s."""
@@ -162,12 +169,17 @@ class OpenIceberg:
             )
 
     def has(self, mark: Mark) -> bool:
-        return mark.token in [each.partition(":")[0] for each in self._marks(mark.owner)]
+        return mark.token in [each.partition(":")[0] for each in marks_of(self._table.metadata, mark.owner)]
 
     def properties(self, mark: Mark) -> dict[str, str]:
         """Give the properties that a commit leaves: marks by token and checkpoint, newest first; and readers'."""
-        marks = [f"{mark.token}:{mark.checkpoint}", *self._marks(mark.owner)][:REMEMBERED]
+        marks = [f"{mark.token}:{mark.checkpoint}", *marks_of(self._table.metadata, mark.owner)][:REMEMBERED]
         return {f"{PREFIX}{mark.owner}": json.dumps(marks), mark.shown: str(mark.checkpoint)}
+
+    def branch_properties(self, mark: Mark, base: int, head: int) -> dict[str, str]:
+        """Give the property that tells a rewind from where to where a checkpoint has moved `main`; 0 for nowhere."""
+        kept = [each for each in branches_of(self._table.metadata, mark.owner) if each[2] in (mark.retained or ())]
+        return {f"{PREFIX}branches:{mark.owner}": json.dumps([[head, base or None, mark.checkpoint], *kept])}
 
     @property
     def library(self) -> Any:
@@ -235,23 +247,25 @@ class OpenIceberg:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.table.update.snapshot import ManageSnapshots
 
-        oldest, count = self._oldest(undone)
+        oldest, count = oldest_undone(self._table.metadata, undone)
         if oldest is None:
             return 0
+        target = oldest.before
         self._override({})
         about = {f"{PREFIX}job": undone.owner, f"{PREFIX}rewound": str(undone.to)}
-        target = oldest.parent_snapshot_id
         try:
             with _transaction(self._table) as transaction:
                 if target is None:
                     _delete(transaction, AlwaysTrue(), about)
                 else:
-                    ManageSnapshots(transaction).rollback_to_snapshot(target).commit()
+                    # Its history may have gaps below the end of a branch: a tag keeps this version, not those between.
+                    ManageSnapshots(transaction).set_current_snapshot(target).commit()
                     # A version of its own: one who has read the older one before would commit on top of it.
                     with transaction.update_snapshot(snapshot_properties=about).fast_append():
                         pass
-                gone = self._undone(undone, undone.owner)
-                marks = [each.partition(":")[0] if each in gone else each for each in self._marks(undone.owner)]
+                gone = undone_marks(self._table.metadata, undone, undone.owner)
+                known = marks_of(self._table.metadata, undone.owner)
+                marks = [each.partition(":")[0] if each in gone else each for each in known]
                 transaction.set_properties({f"{PREFIX}{undone.owner}": json.dumps(marks), undone.shown: str(undone.to)})
                 self._tag(transaction, undone.owner, None, keep=range(undone.to + 1))
         except CommitFailedException:
@@ -268,55 +282,6 @@ class OpenIceberg:
                 ManageSnapshots(transaction).remove_tag(name).commit()
         if new is not None and current is not None:
             ManageSnapshots(transaction).create_tag(current, tag_of(owner, new)).commit()
-
-    def _oldest(self, undone: Undone) -> tuple[Any, int]:
-        """Give the oldest snapshot that no longer counts, None if there is none, and the number of them.
-
-        Raises:
-            OvertakenError: others have changed the table since, or the history has a gap above such a snapshot.
-        """
-        metadata = self._table.metadata
-        oldest, seen, others = None, dict[int, int](), list[str]()
-        number = metadata.current_snapshot_id
-        while number is not None and str(number) != undone.since:
-            snapshot = metadata.snapshot_by_id(number)
-            if snapshot is None:
-                return self._above_gap(undone, oldest, seen)
-            about = snapshot.summary
-            if about is not None and about[f"{PREFIX}checkpoint"]:
-                undone.check_owner(str(about[f"{PREFIX}job"]), about[f"{PREFIX}checkpoint"])
-            if about is not None and about[f"{PREFIX}job"] == undone.owner:
-                checkpoint = about[f"{PREFIX}checkpoint"]  # a roll-back has none
-                if not checkpoint and about.operation.value != "append":
-                    break  # it has emptied the table
-                if checkpoint and not undone.covers(checkpoint):
-                    break
-                if checkpoint:
-                    oldest = snapshot
-                    seen[number] = int(checkpoint)
-                    if others:
-                        raise OvertakenError(f"since checkpoint {checkpoint} others have committed {others[-1]}")
-            elif about is None or about.operation.value != "replace":
-                others.append(_named(snapshot))
-            number = _before(snapshot)
-        return oldest, len(seen)
-
-    def _above_gap(self, undone: Undone, oldest: Any, seen: Mapping[int, int]) -> tuple[Any, int]:
-        """Give what was found above snapshots that have expired, if by the marks that is all that no longer counts."""
-        metadata = self._table.metadata
-        for owner in [name.removeprefix(PREFIX) for name in metadata.properties if name.startswith(PREFIX)]:
-            for each in self._undone(undone, owner) if re.fullmatch(undone.kin, owner) else ():
-                undone.check_owner(owner, each.partition(":")[2])
-        marks = self._undone(undone, undone.owner)
-        below = {int(each.partition(":")[2]) for each in marks} - {*seen.values()}
-        if below or len(marks) == REMEMBERED:
-            older = f"checkpoint {max(below)}" if below else f"commits that are older than {REMEMBERED} others"
-            raise OvertakenError(f"a snapshot between now and {older} has expired")
-        if oldest is not None and metadata.snapshot_by_id(oldest.parent_snapshot_id or -1) is None:
-            unnumbered = "its snapshot may not be the table's first: format version 1 numbers no snapshots"
-            why = "the snapshot before has expired" if oldest.sequence_number else unnumbered
-            raise OvertakenError(f"of checkpoint {seen[oldest.snapshot_id]}, {why}")
-        return oldest, len(seen)
 
     def _added(self, change: Change) -> list[Any]:
         """Describe the staged files as the library does, which would ask three times for each."""
@@ -369,8 +334,8 @@ class OpenIceberg:
                 and (about is None or about.operation.value != "replace")
                 and self._touches(snapshot, partitions)
             ):
-                raise OvertakenError(_named(snapshot))
-            number = _before(snapshot)
+                raise OvertakenError(named(snapshot))
+            number = before(snapshot)
 
     def _touches(self, snapshot: Any, partitions: Collection[Row] | None) -> bool:
         spec = self._table.spec()
@@ -385,26 +350,6 @@ class OpenIceberg:
                 if partition_of(entry.data_file, len(spec.fields)) in partitions:
                     return True
         return False
-
-    def _marks(self, owner: str) -> list[str]:
-        found: list[str] = json.loads(self._table.properties.get(f"{PREFIX}{owner}", "[]"))
-        return found
-
-    def _undone(self, undone: Undone, owner: str) -> list[str]:
-        """Give the marks of commits that no longer count; one that was taken back has no checkpoint any more."""
-        late = takewhile(lambda each: not (at := each.partition(":")[2]) or undone.covers(at), self._marks(owner))
-        return [each for each in late if each.partition(":")[2]]
-
-
-def tag_of(owner: str, checkpoint: int) -> str:
-    """Name the tag of a checkpoint's version."""
-    return f"cairn-{owner}-{checkpoint}"
-
-
-def tags_of(metadata: Any, owner: str) -> dict[int, str]:
-    """Give the names of the sink's tags by checkpoint; another sink's name may begin as this one's."""
-    found = ((re.fullmatch(rf"cairn-{re.escape(owner)}-([0-9]+)", name), name) for name in metadata.refs)
-    return {int(match[1]): name for match, name in found if match}
 
 
 def retention(metadata: Any) -> dict[str, Any]:
@@ -478,17 +423,6 @@ def _add(transaction: Any, files: Sequence[Any], about: Mapping[str, str]) -> No
     with transaction._append_snapshot_producer(dict(about)) as snapshot:  # merges manifests where the table says so
         for each in files:
             snapshot.append_data_file(each)
-
-
-def _before(snapshot: Any) -> int | None:
-    """Give the snapshot before, None at a table's first; a number that none has where an expiry took its name away."""
-    number: int | None = snapshot.parent_snapshot_id
-    return -1 if number is None and snapshot.sequence_number != 1 else number
-
-
-def _named(snapshot: Any) -> str:
-    about = snapshot.summary
-    return f"snapshot {snapshot.snapshot_id}, {about.operation.value if about else 'of an unknown kind'}"
 
 
 def _human(transform: Any, kind: Any, value: Any) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from ...storage.errors import GoneError
 from ...storage.records import dataclass
@@ -25,7 +26,8 @@ from ..rules import history
 from ..store.head_store import Decision, changed
 from ..store.job_files import JobFiles
 from .committables import CheckpointNotice, staged_so_far, told_of
-from .contracts import CheckpointListener, CommitCheck, check_listeners
+from .contracts import DEFAULT_TIMEOUT, CheckpointListener, CommitCheck, check_listeners
+from .master_hooks import call
 
 log = logging.getLogger("airflow_cairn")
 
@@ -92,8 +94,8 @@ class Notices(UseCase):
         """Have the stages run again whose changes the listeners could not commit, before the checkpoint completes.
 
         All stages have acknowledged. Like a stage that a user clears (F5), such a stage gets a new execution in the
-        epoch's next attempt, with its region and the stages after it. A listener that cannot tell, as its catalog does
-        not answer, delays nothing: the commit finds out the same later.
+        epoch's next attempt, with its region and the stages after it. A listener that cannot tell within a minute, as
+        its catalog does not answer, holds nothing up: the commit finds out the same later.
 
         Args:
             epoch: the epoch's name.
@@ -111,14 +113,18 @@ class Notices(UseCase):
         again: dict[str, str] = {}
         for each in checks:
             try:
-                again.update(each.runs_again(staged))
+                again.update(call(each.name, "runs_again", DEFAULT_TIMEOUT, partial(each.runs_again, staged)))
             except Exception as error:  # noqa: BLE001 - foreign code, and only a look
                 log.warning("Whether %s could commit is not known: %s", each.name, one_line(repr(error)))
         failover = Failover(self._job)
         done = []
         for stage, why in sorted(again.items()):
             report = FailureReport(epoch, stage, why, again=True)
-            answer = failover.fail_over(report, document.executions[stage].token)
+            try:
+                answer = failover.fail_over(report, document.executions[stage].token)
+            except CallbackError as error:  # so many notices wait that no attempt is opened
+                log.warning("Whether %s could commit is not known: %s", stage, error)
+                break
             if isinstance(answer, FailedOver) and answer.created:
                 done.append(stage)
         return tuple(done)

@@ -15,7 +15,7 @@ from airflow.sdk import Asset, BaseOperator, TaskGroup, TriggerRule
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_listeners
+from ...checkpoint.extensions.contracts import CheckpointListener, MasterHook, check_listeners, commit_checks
 from ...checkpoint.rules.failures import regions_of
 from ...checkpoint.source import Source
 from ...checkpoint.validation import check_spelling
@@ -386,6 +386,9 @@ class CheckpointedTaskGroup(TaskGroup):
                 why = f"the stages {', '.join(sorted(region))} form one region: when one fails, the others are cleared"
                 check_airflow_api(conn_id, why, group=self.group_id)
                 return
+        if commit_checks(self.checkpoint_scope.listeners):
+            why = "a stage whose branch of a table others have overtaken runs again: it is cleared"
+            check_airflow_api(conn_id, why, group=self.group_id)
         if self._trigger is not None and self._trigger.config.max_concurrent_checkpoints > 1:
             why = "with max_concurrent_checkpoints above 1 a run that another one overtakes runs again: it is cleared"
             check_airflow_api(conn_id, why, group=self.group_id)

@@ -150,7 +150,18 @@ def check(cell: IcebergCell, folder: Path) -> None:
             assert (lake.rows(), lake.branches()) == ({3: "seen again", 4: "dbt 4", 5: "dbt 4"}, set())
             if run_id == "dbt":
                 lake.pipeline.coordinator.rewind(checkpoint)
+        by_dbt, checkpoint = lake.rows(), lake.pipeline.coordinator.head().completed[-1].id
+        lake.trigger("emptied")
+        lake.advance("emptied", 9, "empty")
+        assert lake.rows() == {9: "anew"}
+        snapshots = lake.catalog.load_table("sales.orders").snapshots()
+        unnamed = [each for each in snapshots if each.summary and not each.summary["cairn.job"]]
+        assert "delete" in [each.summary.operation.value for each in unnamed if each.summary], (
+            "Spark names no job there"
+        )
+        lake.pipeline.coordinator.rewind(checkpoint)
         lake.trigger("d")
+        assert lake.rows() == by_dbt, "a rewind takes back all of a branch"
         for why in ("its next try begins with what is there now", "did so before in this epoch"):
             done = lake.run("d", 4, "others")
             assert why in done.stdout + done.stderr, said(done)

@@ -37,14 +37,19 @@ class BranchingSpark:
         catalog: Spark's catalog `lake`.
         before: called before each write, with its name.
         after: called after it.
+        unnamed: ids of rows whose snapshot does not say its job, as Spark's of a `DELETE` of whole files.
     """
 
     _jsparkSession = None  # noqa: N815 - what a client of Spark Connect lacks
 
     def __init__(
-        self, catalog: SqlCatalog, before: Callable[[str], object] = str, after: Callable[[str], object] = str
+        self,
+        catalog: SqlCatalog,
+        before: Callable[[str], object] = str,
+        after: Callable[[str], object] = str,
+        unnamed: Sequence[int] = (),
     ) -> None:
-        self.catalog, self.before, self.after = catalog, before, after
+        self.catalog, self.before, self.after, self.unnamed = catalog, before, after, unnamed
         self.conf = _Conf({"spark.sql.extensions": EXTENSIONS, "spark.sql.catalog.lake": "SparkCatalog"})
 
     def sql(self, text: str) -> _Rows:
@@ -81,7 +86,7 @@ class BranchingSpark:
         about = {
             each.removeprefix("spark.sql.iceberg.snapshot-property."): value
             for each, value in self.conf.items()
-            if each.startswith("spark.sql.iceberg.snapshot-property.")
+            if each.startswith("spark.sql.iceberg.snapshot-property.") and rows["id"][0].as_py() not in self.unnamed
         }
         self.before("write")
         table = self.catalog.load_table(name)

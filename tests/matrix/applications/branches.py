@@ -11,12 +11,16 @@ with Epoch.current() as epoch:
     spark = epoch.spark
     spark.range(number, number + 2).createOrReplaceTempView("new")
     with epoch.branch("orders") as name:
-        spark.sql(
-            f"MERGE INTO {name} AS old USING new ON old.id = new.id "
-            f"WHEN MATCHED THEN UPDATE SET note = 'seen again' "
-            f"WHEN NOT MATCHED THEN INSERT (id, note) VALUES (new.id, 'epoch {number}')"
-        )
-        spark.sql(f"DELETE FROM {name} WHERE id = {number - 1}")
+        if what == "empty":
+            spark.sql(f"DELETE FROM {name}")
+            spark.sql(f"INSERT INTO {name} VALUES ({number}, 'anew')")
+        else:
+            spark.sql(
+                f"MERGE INTO {name} AS old USING new ON old.id = new.id "
+                f"WHEN MATCHED THEN UPDATE SET note = 'seen again' "
+                f"WHEN NOT MATCHED THEN INSERT (id, note) VALUES (new.id, 'epoch {number}')"
+            )
+            spark.sql(f"DELETE FROM {name} WHERE id = {number - 1}")
         assert spark.table(name).where(f"id = {number}").count() == 1
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)

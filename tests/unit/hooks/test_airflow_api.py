@@ -369,9 +369,23 @@ def group(edge: str = "Pipelined() >>", options: str = "") -> str:
     return GROUP.format(edge=edge, options=options)
 
 
-def test_a_connection_that_is_not_there(dag_file: DagFile, dag_processor: Supervisor) -> None:
-    error = dag_file.error(group())
-    assert "the stages a, b form one region" in error
+@pytest.mark.parametrize(
+    ("edge", "options", "why"),
+    [
+        ("Pipelined() >>", "", "the stages a, b form one region"),
+        (
+            "",
+            ', tables={"t": IcebergTable("lake.sales.t", branch=True)}',
+            "a stage whose branch of a table others have",
+        ),
+    ],
+    ids=["region", "branch"],
+)
+def test_a_connection_that_is_not_there(
+    dag_file: DagFile, dag_processor: Supervisor, edge: str, options: str, why: str
+) -> None:
+    error = dag_file.error(f"from airflow_cairn import IcebergTable\n{group(edge, options)}")
+    assert why in error
     assert "airflow_api_conn_id=None to clear manually" in error
     assert "group=`epoch` airflow_api_conn_id=`cairn_airflow_api`" in error
     assert dag_processor.asked == ["cairn_airflow_api"]

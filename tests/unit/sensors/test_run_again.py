@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, TaskDeferred
 
 from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.extensions import listeners
 from airflow_cairn.checkpoint.extensions.committables import Committable
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.triggers import CheckpointTrigger
@@ -29,11 +32,15 @@ class Looking(Listener):
     overtaken: int = 1
     asked: list[int] = field(default_factory=list)
     fails: bool = False
+    hangs: bool = False
+    go_on: Event = field(default_factory=Event)
 
     def runs_again(self, committables: Sequence[Committable]) -> Mapping[str, str]:
         self.asked.append(len(committables))
         if self.fails:
             raise ConnectionError("the catalog is away")
+        if self.hangs:
+            self.go_on.wait()
         self.overtaken -= 1
         return {"a": "main has moved"} if self.overtaken >= 0 else {}
 
@@ -92,10 +99,15 @@ def test_without_the_api_a_person_clears(job: Job) -> None:
         run.look()
 
 
-def test_a_listener_that_cannot_tell_delays_nothing(job: Job) -> None:
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_a_listener_that_cannot_tell_holds_nothing_up(job: Job, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """The commit finds out the same, and its notice is kept."""
-    listener = Looking(fails=True)
-    assert Run(job, listener, deferrable=True).look()["acks"] == 3
+    monkeypatch.setattr(listeners, "DEFAULT_TIMEOUT", timedelta(seconds=60 if how == "fails" else 0.2))
+    listener = Looking(fails=how == "fails", hangs=how == "hangs")
+    try:
+        assert Run(job, listener, deferrable=True).look()["acks"] == 3
+    finally:
+        listener.go_on.set()
     assert (listener.asked, len(listener.told)) == ([0], 1)
 
 

@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.documents import staged_tables
 from airflow_cairn.checkpoint.documents.staged_tables import Mode
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.extensions.contracts import RewindNotice
+from airflow_cairn.tables import iceberg
 from airflow_cairn.tables.delta import OpenDelta
 from airflow_cairn.tables.iceberg import OpenIceberg
 from tests.support.errors import raises_code
@@ -54,6 +55,8 @@ def go_back(place: Place, to: int, through: int, storage: str = STORAGE) -> None
 def around(patch: pytest.MonkeyPatch, place: Place, method: str, before: Callable[[], None], after: Any) -> None:
     """Have something happen once, before or after a step of the roll-back."""
     kind: Any = OpenIceberg if isinstance(place, Iceberg) else OpenDelta
+    if isinstance(place, Iceberg) and method == "_oldest":
+        kind, method = iceberg, "oldest_undone"
     real, calls = getattr(kind, method), []
 
     def call(*given: Any) -> Any:

@@ -64,7 +64,7 @@ from airflow_cairn.checkpoint.documents.staged_tables import (
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, RetryLaterError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.spark.staged_columns import check_key
-from airflow_cairn.tables import delta, iceberg, iceberg_partitions
+from airflow_cairn.tables import delta, iceberg, iceberg_history, iceberg_partitions
 from airflow_cairn.tables.contract import Change, Mark, OvertakenError, misfit
 from airflow_cairn.tables.declared import DeltaTable, IcebergTable
 from airflow_cairn.tables.delta import OpenDelta
@@ -665,7 +665,7 @@ def test_tokens_are_compared_and_not_ids(place: Place, monkeypatch: pytest.Monke
     assert place.rows() == [*range(6)]
     assert place.staged() == place.named()
     if isinstance(place, Iceberg):
-        found = [text for name, text in place.table.properties.items() if name.startswith(iceberg.PREFIX)]
+        found = [text for name, text in place.table.properties.items() if name.startswith(iceberg_history.PREFIX)]
         (marks,) = [text for text in found if text.startswith("[")]
         assert len(json.loads(marks)) == 3
 

@@ -109,7 +109,7 @@ def test_one_elsewhere_is_gone_on_with_only_by_who_names_the_place(world: World)
     world.run_epoch("e1")
     entry = opened(world)
     for target in (None, "s3://elsewhere", f"{TARGET}/{entry.folder}"):
-        with raises_code("savepoint_refused", match=r"lies in a target that is not named here.*request=`by hand`"):
+        with raises_code("savepoint_refused", match=r"in another target than the one named here.*request=`by hand`"):
             world.coordinator().go_on_with_savepoint("by hand", target, _never)
     assert standing(world, entry) == ["_request"]
     made = known(go_on(world))

@@ -315,7 +315,10 @@ def test_one_that_cannot_be_read_keeps_no_other(world: World) -> None:  # semant
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        ((b'"target":"s3://elsewhere/savepoints"', b'"target":"s3://theirs/savepoints"'), "a target that is not named"),
+        (
+            (b'"target":"s3://elsewhere/savepoints"', b'"target":"s3://theirs/savepoints"'),
+            "another target than the one named",
+        ),
         ((b'"request":"n/1"', b'"request":"n/x"'), "the folder says that it is another savepoint's"),
         ((b'"id":2', b'"id":1'), "the folder says that it is another savepoint's"),
     ],

@@ -215,5 +215,5 @@ def test_a_target_is_the_recorded_one_however_it_is_spelt(named: str) -> None:  
         open_entry(entry, named, _open)
     assert str(opened.value) == named, "what the caller names, never what is stored"
     for other in (None, "s3://lake/kept2", "s3://lake", "file:///lake/kept"):
-        with raises_code("savepoint_refused", match="a target that is not named here"):
+        with raises_code("savepoint_refused", match="another target than the one named here"):
             open_entry(entry, other, _open)
