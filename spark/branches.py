@@ -257,7 +257,7 @@ class Branches:
 
     def _overtaken(self, branch: _Branch, refs: dict[str, str], now: str) -> None:
         """Have the epoch run again, once: the second time a person has to see to the others."""
-        noted = f"{branch.table.staging}_overtaken"
+        noted = staged_tables.notes_of(branch.table.staging)
         what = (
             f"others have moved main of {branch.table.name} from snapshot {branch.base or 'none'} to {now or 'none'} "
             "while this epoch wrote its branch"

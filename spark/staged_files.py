@@ -23,7 +23,7 @@ from .stored.outputs import KEEP_ALL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 _AT_ONCE = 16
 """Footers read at once."""
@@ -136,14 +136,13 @@ def _without(df: DataFrame, by: Sequence[str], wrong: Callable[[Column], Column]
     """Give the rows with partition columns that fail the write at a wrong text."""
     from pyspark.sql import functions
 
-    texts = [each.name in by and each.dataType.typeName() == "string" for each in df.schema]
-    columns = zip(df.schema, map(quoted, df.columns), texts, strict=True)
-    return df.select(
-        *(
-            staged_columns.without(each, wrong(functions.col(name)), why) if text else name
-            for each, name, text in columns
-        )
-    )
+    def checked(column: StructField) -> Column:
+        value = functions.col(quoted(column.name))
+        if column.name not in by or column.dataType.typeName() != "string":
+            return value
+        return staged_columns.without(column, wrong(value), why)
+
+    return df.select(*map(checked, df.schema))
 
 
 def write_parquet(df: DataFrame, folder: str, of_parquet: Mapping[str, str], by: Sequence[str] = ()) -> None:

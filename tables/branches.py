@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.documents import staged_tables
@@ -95,7 +96,7 @@ class BranchSink(TableSink):
             problem = _unfit(metadata, rows.folder, rows.branch)
             if problem is None or str(metadata.table_uuid) != rows.branch.table_id:
                 continue
-            if _note(table, f"{rows.staging}_overtaken", rows.folder):
+            if _note(table, staged_tables.notes_of(rows.staging), rows.folder):
                 again[each.stage] = f"{problem}; it begins with what is there now"
         return again
 
@@ -153,12 +154,7 @@ class BranchSink(TableSink):
             False: another writer was faster.
         """
         from pyiceberg.exceptions import CommitFailedException
-        from pyiceberg.table.update import (
-            AssertRefSnapshotId,
-            AssertTableUUID,
-            SetPropertiesUpdate,
-            SetSnapshotRefUpdate,
-        )
+        from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
         assert staged.branch is not None, "a branch was staged"
         library = table.library
@@ -175,13 +171,12 @@ class BranchSink(TableSink):
             *_tagged(library.metadata, mark, head),
         ]
         if head not in _history(library.metadata, now):
-            forward = {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": head}
-            updates.insert(0, SetSnapshotRefUpdate.model_validate({**forward, **retention(library.metadata)}))
+            updates.insert(0, _set_ref(MAIN, "branch", head, retention(library.metadata)))
         there = refs.get(staged.folder)
         requirements = (
             AssertTableUUID(type="assert-table-uuid", uuid=library.metadata.table_uuid),
-            AssertRefSnapshotId.model_validate({"ref": MAIN, "snapshot-id": now}),
-            AssertRefSnapshotId.model_validate({"ref": staged.folder, "snapshot-id": there and there.snapshot_id}),
+            _at(MAIN, now),
+            _at(staged.folder, there and there.snapshot_id),
         )
         try:
             library.catalog.commit_table(library, requirements, tuple(updates))
@@ -237,7 +232,7 @@ def _history(metadata: Any, number: int | None) -> Iterator[int]:
 def _note(table: OpenIceberg, beginning: str, branch: str) -> bool:
     """Note that a stage runs again for a branch; False where one of the epoch has done so for another branch."""
     from pyiceberg.exceptions import CommitFailedException
-    from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
+    from pyiceberg.table.update import AssertTableUUID
 
     own = f"{beginning}_{staged_tables.digest(branch)[:16]}"
     for _ in range(TRIES):
@@ -246,12 +241,8 @@ def _note(table: OpenIceberg, beginning: str, branch: str) -> bool:
             return noted == [own]
         if metadata.current_snapshot_id is None:
             return False
-        to = {"action": "set-snapshot-ref", "ref-name": own, "type": "branch"}
-        note = SetSnapshotRefUpdate.model_validate({**to, "snapshot-id": metadata.current_snapshot_id})
-        requirements = (
-            AssertTableUUID(type="assert-table-uuid", uuid=metadata.table_uuid),
-            AssertRefSnapshotId.model_validate({"ref": own, "snapshot-id": None}),
-        )
+        note = _set_ref(own, "branch", metadata.current_snapshot_id)
+        requirements = (AssertTableUUID(type="assert-table-uuid", uuid=metadata.table_uuid), _at(own, None))
         try:
             table.library.catalog.commit_table(table.library, requirements, (note,))
         except CommitFailedException:
@@ -260,33 +251,42 @@ def _note(table: OpenIceberg, beginning: str, branch: str) -> bool:
             table.refresh()
             if own not in table.library.metadata.refs:
                 raise
-            return True
         else:
             return True
     return False
 
 
-def _removals(refs: dict[str, Any], beginning: str) -> list[Any]:
+def _at(name: str, snapshot: int | None) -> Any:
+    """Require that a branch is at a snapshot, or does not exist."""
+    from pyiceberg.table.update import AssertRefSnapshotId
+
+    return AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": snapshot})
+
+
+def _set_ref(name: str, kind: str, snapshot: int, more: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    from pyiceberg.table.update import SetSnapshotRefUpdate
+
+    to = {"action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": snapshot}
+    return SetSnapshotRefUpdate.model_validate({**to, **more})
+
+
+def _removal(name: str) -> Any:
     from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
-    gone = [name for name in refs if re.match(rf"{re.escape(beginning)}(_|\Z)", name)]
-    return [
-        RemoveSnapshotRefUpdate.model_validate({"action": "remove-snapshot-ref", "ref-name": name}) for name in gone
-    ]
+    return RemoveSnapshotRefUpdate.model_validate({"action": "remove-snapshot-ref", "ref-name": name})
+
+
+def _removals(refs: dict[str, Any], beginning: str) -> list[Any]:
+    return [_removal(name) for name in refs if re.match(rf"{re.escape(beginning)}(_|\Z)", name)]
 
 
 def _tagged(metadata: Any, mark: Mark, head: int) -> list[Any]:
     """Tag what the checkpoint has made of the table, which a rewind may go back to, and take away what none may."""
-    from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
-
     if mark.retained is None:
         return []
-    tag = {"action": "set-snapshot-ref", "ref-name": tag_of(mark.owner, mark.checkpoint), "type": "tag"}
-    gone = [name for checkpoint, name in tags_of(metadata, mark.owner).items() if checkpoint not in mark.retained]
-    return [
-        SetSnapshotRefUpdate.model_validate({**tag, "snapshot-id": head}),
-        *(RemoveSnapshotRefUpdate.model_validate({"action": "remove-snapshot-ref", "ref-name": name}) for name in gone),
-    ]
+    tags = tags_of(metadata, mark.owner).items()
+    gone = [_removal(name) for checkpoint, name in tags if checkpoint not in mark.retained]
+    return [_set_ref(tag_of(mark.owner, mark.checkpoint), "tag", head), *gone]
 
 
 def _drop(table: OpenIceberg, beginning: str) -> None:

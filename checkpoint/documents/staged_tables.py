@@ -147,6 +147,11 @@ class Manifest:
     """As of a `TableDescription`."""
 
 
+def notes_of(staging: str) -> str:
+    """Give the beginning of the names of an epoch's notes, which are branches, that a stage has run again for one."""
+    return f"{staging}_overtaken"
+
+
 @dataclass(frozen=True, slots=True)
 class StagedBranch:
     """A branch of an Iceberg table, as a driver has left it."""

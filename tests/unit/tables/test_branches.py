@@ -254,7 +254,7 @@ def test_an_epoch_is_overtaken_once_after_its_stage_acknowledged(place: Branched
     """The stage runs again on what is there; the second time the commit is owed, and a person is told."""
     place.begin("a")
     place.run("a", 2)
-    assert run_again(place) == (), "nobody has moved main"
+    assert run_again(place) == (), "main has not moved"
     place.foreign(8)
     assert run_again(place) == ("routes",)
     pending = place.pipeline.coordinator.head().pending
@@ -272,7 +272,7 @@ def test_an_epoch_is_overtaken_once_after_its_stage_acknowledged(place: Branched
 
 @pytest.mark.parametrize("what", ["before", "after", "lost", "two", "nobody"])
 def test_who_dies_before_a_stage_runs_again(place: Branched, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """A note in the table, then the swap that opens the next attempt: whoever comes next goes on."""
+    """A note in the table, then the swap that opens the next attempt: the next process goes on."""
     place.begin("a")
     place.run("a", 2)
     place.foreign(8)
