@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .extensions.committables import CheckpointNotice as CheckpointNotice
     from .extensions.committables import Committable as Committable
     from .extensions.contracts import CheckpointListener as CheckpointListener
+    from .extensions.contracts import FailedCheckpoint as FailedCheckpoint
     from .extensions.contracts import MasterHook as MasterHook
     from .extensions.contracts import RewindNotice as RewindNotice
     from .reasons import RequestKind as RequestKind
@@ -85,6 +86,7 @@ _WHERE = {
     "InvalidStateError": ".errors",
     "InvariantError": ".documents.head",
     "MasterHook": ".extensions.contracts",
+    "FailedCheckpoint": ".extensions.contracts",
     "RewindNotice": ".extensions.contracts",
     "NoCheckpointError": ".errors",
     "NoRestart": ".config",

@@ -137,7 +137,7 @@ class Branches:
                 self.spark.sql(f"ALTER TABLE {branch.sql} DROP BRANCH IF EXISTS {branch.name}")
             except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
                 why = one_line(str(problem))
-                log.info("Could not drop %s (%s). It goes when the epoch completes.", branch.name, why)
+                log.info("Could not drop %s (%s). It goes when this epoch or a later one completes.", branch.name, why)
 
     def _check_session(self, table: TableDescription) -> None:
         catalog, conf = table.parts[0], self.spark.conf

@@ -3,7 +3,7 @@
 Order: Spark writes the data files below the driver's own folder, then the driver lists them with their rows, and the
 acknowledgement holds that manifest in a committable, or names its file if it is long. Nothing reads any of it before
 the job's sink commits the table. A crash before the acknowledgement leaves files that the sink deletes with the epoch's
-commit.
+commit, or once a later epoch has completed.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class StagedTables:
         """Delete what this driver has staged; over Spark Connect the sink does, with the epoch's commit."""
         for spark, folder in filter(None, self._written.values()):
             if is_remote(spark):
-                log.info("What was staged in %s stays until the epoch completes.", folder)
+                log.info("What was staged in %s stays until this epoch or a later one completes.", folder)
                 continue
             jvm: Any = spark._jvm
             jsc: Any = spark._jsc
@@ -221,7 +221,7 @@ class StagedTables:
                 path = jvm.org.apache.hadoop.fs.Path(spark_url(folder))
                 path.getFileSystem(jsc.hadoopConfiguration()).delete(path, True)
             except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
-                log.info("Could not delete %s (%s). It goes when the epoch completes.", folder, problem)
+                log.info("Could not delete %s (%s). It goes when this epoch or a later one completes.", folder, problem)
 
 
 @dataclass(frozen=True, slots=True)

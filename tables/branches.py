@@ -25,6 +25,7 @@ from .sink import TRIES, TableSink, described_at
 if TYPE_CHECKING:
     from ..checkpoint.documents.strict_json import Json
     from ..checkpoint.extensions.committables import CheckpointNotice, Committable
+    from ..checkpoint.extensions.contracts import FailedCheckpoint
 
 log = logging.getLogger("airflow_cairn")
 
@@ -47,14 +48,20 @@ class BranchSink(TableSink):
         before = described_at(checkpoint, state)
         self._earlier = before.staging if before and before.parts else ""
 
-    def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:  # noqa: ARG002 - the port's
+    def discard(self, failed: Sequence[FailedCheckpoint]) -> None:
+        """Drop the branches of checkpoints that failed; the trigger drops those of the restored one."""
+        table = self._loaded()
+        for each in failed:
+            _drop(table, f"cairn_{self._attempt(each.checkpoint, each.timestamp_ms, '_')}")
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:
         """Fix the table and the beginning of the names of the epoch's branches.
 
         Raises:
             InvalidStateError: the library cannot move the table's branches.
         """
         table = self._loaded()
-        described, _ = self.look_at(table, f"cairn_{checkpoint}_{self._new_token()}")
+        described, _ = self.look_at(table, f"cairn_{self._attempt(checkpoint, timestamp_ms, '_')}_{self._new_token()}")
         if self._earlier:
             _drop(table, self._earlier)
         return staged_tables.encode(described)

@@ -7,6 +7,7 @@ format refuses the second, which then looks again.
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ from ..checkpoint.documents.staged_tables import (
     types_of,
 )
 from ..checkpoint.errors import DamagedError, InvalidConfigError, InvalidStateError, RetryLaterError
-from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, MasterHook, RewindNotice
+from ..checkpoint.extensions.contracts import DEFAULT_TIMEOUT, FailedCheckpoint, MasterHook, RewindNotice
 from ..checkpoint.remedies import forget_listener
 from ..storage.clock import system_runtime
 from .contract import (
@@ -85,10 +86,17 @@ class TableSink(MasterHook):
         self.timeout = min(within, LISTING if table.read or table.on_rewind == "roll_back" else DEFAULT_TIMEOUT)
         self.table = table
         self._access = access
-        self._earlier = self._since = self._table_id = ""
+        self._earlier = self._since = self._table_id = self._restored = ""
+        self._owner = ""
         self.beside: tuple[TableSink, ...] = ()
         """Sinks of other tables of the same catalog."""
         self._new_token = new_token or system_runtime().new_token
+
+    def of_job(self, job: str, storage: str) -> TableSink:
+        """Return this sink for a job, whose staged files have names of their own."""
+        mine = copy.copy(self)
+        mine._owner = staged_tables.digest(staged_tables.owner_of(job, storage))[:16]
+        return mine
 
     @property
     def name(self) -> str:
@@ -109,10 +117,23 @@ class TableSink(MasterHook):
         self.reset()
         if before:
             self._earlier, self._since, self._table_id = before.read, before.version, before.table_id
+            self._restored = before.staging
 
     def reset(self) -> None:
         """Forget what `restore` has remembered."""
-        self._earlier = self._since = self._table_id = ""
+        self._earlier = self._since = self._table_id = self._restored = ""
+
+    def discard(self, failed: Sequence[FailedCheckpoint]) -> None:
+        """Delete what was staged for checkpoints that failed, but not what the restored one's epoch took over."""
+        files = self.open().files
+        for each in failed if self._restored else ():
+            folder = f"{files.url}/{HIDDEN}/{self._name}-{self._attempt(each.checkpoint, each.timestamp_ms, '-')}"
+            if not self._restored.startswith(f"{folder}/"):
+                files.delete(folder)
+
+    def _attempt(self, checkpoint: int, timestamp_ms: int, between: str) -> str:
+        """Name a checkpoint as no other is named: of a job that began anew, the ids come again, but at other times."""
+        return between.join((self._owner, str(checkpoint), f"{timestamp_ms:x}"))
 
     def rewound(self, notice: RewindNotice) -> None:
         """Roll the table back to what it was before commits of checkpoints that no longer count.
@@ -147,7 +168,7 @@ class TableSink(MasterHook):
             table = self.open()
         raise self._busy()
 
-    def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:  # noqa: ARG002 - the port's
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:
         """Fix the table's columns, a folder that no other epoch uses, and the files that stages read.
 
         Raises:
@@ -156,7 +177,8 @@ class TableSink(MasterHook):
         table = self.open()
         if self._earlier.startswith(f"{table.files.url}/"):
             table.files.delete(self._earlier)
-        staging = f"{table.files.url}/{HIDDEN}/{self._name}-{checkpoint}-{self._new_token()}"
+        at = f"{self._name}-{self._attempt(checkpoint, timestamp_ms, '-')}"
+        staging = f"{table.files.url}/{HIDDEN}/{at}/{self._new_token()}"
         found, files = self.look_at(table, staging)
         if self.reads:
             found = replace(found, read=f"{staging}/{READ}", read_sha256=staged_tables.digest_of_list(files))

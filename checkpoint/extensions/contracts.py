@@ -37,6 +37,14 @@ class RewindNotice:
     through: int
 
 
+@dataclass(frozen=True, slots=True)
+class FailedCheckpoint:
+    """A checkpoint that failed, as `MasterHook.trigger` was asked for it."""
+
+    checkpoint: int
+    timestamp_ms: int
+
+
 @runtime_checkable
 class MasterHook(Protocol):
     """Takes part in every checkpoint of a job. Derive a class from it and give that a `name`.
@@ -54,6 +62,13 @@ class MasterHook(Protocol):
 
     timeout: timedelta = DEFAULT_TIMEOUT
     """Longest time of each call."""
+
+    def of_job(self, job: str, storage: str) -> MasterHook:  # noqa: ARG002 - a default
+        """Return this hook for a job, by its name and the URI of its storage; all calls but `close` go to the result.
+
+        The two together name one job, so a hook may name by them what it makes outside.
+        """
+        return self
 
     def trigger(self, checkpoint: int, timestamp_ms: int) -> Json | bytes | None:
         """Fix the epoch's resource, starting from the last `restore` or `reset`.
@@ -81,6 +96,17 @@ class MasterHook(Protocol):
         Called after `restore` or `reset` and before `trigger`. After a rewind, or after damage because of which an
         older checkpoint is restored, each trigger calls it until an epoch has completed. So it may be called again when
         all is taken back.
+        """
+        return  # a default
+
+    def discard(self, failed: Sequence[FailedCheckpoint]) -> None:  # noqa: ARG002 - a default
+        """Delete what was made outside for checkpoints that failed, and of which no later one can take anything over.
+
+        Called before `trigger`, once an epoch after them has completed, until another one has. An error is only logged.
+        What a later attempt of the completed epoch has taken over belongs to the state that `restore` was given.
+
+        Args:
+            failed: newest first, as far as the job remembers them.
         """
         return  # a default
 

@@ -14,12 +14,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 from ...storage.errors import CairnError, GoneError
 from ..acts.use_case import UseCase
 from ..documents import codec, layout
 from ..documents.attempt import HookAnswer, HookAnswersDocument, HooksRef, PendingDocument, RestorePointer
+from ..documents.entries import EndedEntry
 from ..documents.head import Head
 from ..documents.metadata import HookLine
 from ..documents.strict_json import Json, plain_json, to_json
@@ -27,13 +29,13 @@ from ..errors import CallbackError, CheckpointFailedError, DocumentError, Invali
 from ..masking import one_line
 from ..reasons import Reason
 from ..remedies import forget_listener
-from ..rules import transitions
+from ..rules import history, transitions
 from ..rules.restored_state import check_claimed_by_hooks
 from ..rules.transitions import Ending
 from ..store import metadata_file
 from ..store.attempt_documents import answered_state, hooks_missing
 from ..store.head_store import Decision
-from .contracts import MAX_ANSWER_BYTES, MasterHook, RewindNotice
+from .contracts import MAX_ANSWER_BYTES, FailedCheckpoint, MasterHook, RewindNotice
 
 log = logging.getLogger("airflow_cairn")
 
@@ -125,9 +127,12 @@ class HookAnswers(UseCase):
         if ref is None or not hooks_missing(self._files, ref):
             return False
         head, timestamp_ms = self._pending(document)
+        bound = [hook.of_job(self._files.job, self._files.store.uri) for hook in hooks]
+        by_name = {hook.name: hook for hook in bound}
         try:
-            self._go_back(document.restore, hooks)
-            self._take_back(head, document, hooks)
+            self._go_back(document.restore, bound)
+            self._take_back(head, document, bound)
+            _discard(history.failed_before(head, document.restore), bound)
             answers = tuple(self._answers(ref, by_name, document, timestamp_ms))
             # An answer after the timeout does not count, and a later attempt must not find it (D2).
             self._pending(document)
@@ -267,6 +272,15 @@ class HookAnswers(UseCase):
             return Decision(None, transitions.abort(head, entry, ending, now_ms))
 
         self._update_settled(decide)
+
+
+def _discard(failed: Iterable[EndedEntry], hooks: Sequence[MasterHook]) -> None:
+    found = [FailedCheckpoint(each.id, each.triggered_at_ms) for each in failed]
+    for hook in hooks if found else ():
+        try:
+            call(hook.name, "discard", hook.timeout, partial(hook.discard, found))
+        except CallbackError as error:
+            log.warning("What was left of failed checkpoints was not deleted; the next trigger tries again: %s", error)
 
 
 def _tell(hook: MasterHook, notice: RewindNotice) -> None:

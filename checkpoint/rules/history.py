@@ -5,8 +5,9 @@ Pure functions, which `transitions` calls at each checkpoint's end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 from ...storage.names import check_name, same_place
 from ...storage.records import dataclass
@@ -105,6 +106,17 @@ def leave_notice(
         paused=ended.paused,
     )
     return replace(head, notices=tuple(sorted((*head.notices, notice), key=lambda each: each.checkpoint)))
+
+
+def failed_before(head: Head, restored: RestorePointer | None) -> Iterator[EndedEntry]:
+    """Yield the attempts that failed between a completed checkpoint and the one completed before it, newest first.
+
+    No later attempt takes anything over from them: that needs the same newest completed checkpoint, or a rewind, which
+    covers them.
+    """
+    below = restored.checkpoint if restored else 0
+    older = sorted((each for each in head.history if each.id < below), key=lambda each: -each.id)
+    return takewhile(lambda each: each.status is Status.FAILED, older)
 
 
 def note_delivered(head: Head, checkpoint: int, listener: str) -> Head:
