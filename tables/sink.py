@@ -126,10 +126,12 @@ class TableSink(MasterHook):
     def discard(self, failed: Sequence[FailedCheckpoint]) -> None:
         """Delete what was staged for checkpoints that failed, but not what the restored one's epoch took over."""
         files = self.open().files
+        # By name alone: the table may have moved since, or its URL may be spelled otherwise.
+        taken_over = self._restored.rpartition("/")[0].rpartition("/")[2]
         for each in failed if self._restored else ():
-            folder = f"{files.url}/{HIDDEN}/{self._name}-{self._attempt(each.checkpoint, each.timestamp_ms, '-')}"
-            if not self._restored.startswith(f"{folder}/"):
-                files.delete(folder)
+            name = f"{self._name}-{self._attempt(each.checkpoint, each.timestamp_ms, '-')}"
+            if name != taken_over:
+                files.delete(f"{files.url}/{HIDDEN}/{name}")
 
     def _attempt(self, checkpoint: int, timestamp_ms: int, between: str) -> str:
         """Name a checkpoint as no other is named: of a job that began anew, the ids come again, but at other times."""

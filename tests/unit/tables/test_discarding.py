@@ -87,12 +87,27 @@ def test_the_rows_of_an_epoch_that_never_completes(place: Place, job: Job) -> No
     assert (place.staged(), place.rows()) == (place.named(), [1, 4])
 
 
-def test_rows_that_a_later_attempt_has_taken_over(place: Place, job: Job) -> None:
+def relocate(place: Place) -> None:
+    """Have the table's URL change, but not its rows."""
+    if isinstance(place, Iceberg):
+        respelled = f"{place.table.location()}/data".replace("file://", "file:")
+        with place.table.transaction() as change:
+            change.set_properties({"write.data.path": respelled})
+    else:
+        before = Path(place.path(place.url))
+        place.url += ", moved"
+        before.rename(place.path(place.url))
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_rows_that_a_later_attempt_has_taken_over(place: Place, job: Job, moves: bool) -> None:
     """The folder bears the name of the epoch's first attempt, which failed."""
     staged = job.place.stage(job.begin("a"), "good", 1)
     job.world.run_stage("a", "clean")
     job.end("a")
     assert job.finish("a", staged) == 2
+    if moves:
+        relocate(place)
     for epoch in "bc":
         job.begin(epoch)
         assert (place.staged(), place.rows()) == (place.named(), [1])
