@@ -127,9 +127,9 @@ class HookAnswers(UseCase):
         if ref is None or not hooks_missing(self._files, ref):
             return False
         head, timestamp_ms = self._pending(document)
-        bound = [hook.of_job(self._files.job, self._files.store.uri) for hook in hooks]
-        by_name = {hook.name: hook for hook in bound}
         try:
+            bound = self._bound(hooks)
+            by_name = {hook.name: hook for hook in bound}
             self._go_back(document.restore, bound)
             self._take_back(head, document, bound)
             _discard(history.failed_before(head, document.restore), bound)
@@ -164,7 +164,11 @@ class HookAnswers(UseCase):
             stateful = [state.name for state in self._states(pointer)]
             names = [hook.name for hook in hooks]
             check_claimed_by_hooks(stateful, names, job=self._files.job, checkpoint=pointer.checkpoint)
-        self._go_back(pointer, hooks)
+        self._go_back(pointer, self._bound(hooks))
+
+    def _bound(self, hooks: Sequence[MasterHook]) -> list[MasterHook]:
+        job, storage = self._files.job, self._files.store.uri
+        return [call(each.name, "of_job", each.timeout, partial(each.of_job, job, storage)) for each in hooks]
 
     def _go_back(self, pointer: RestorePointer | None, hooks: Sequence[MasterHook]) -> None:
         if pointer is None:
@@ -280,7 +284,7 @@ def _discard(failed: Iterable[EndedEntry], hooks: Sequence[MasterHook]) -> None:
         try:
             call(hook.name, "discard", hook.timeout, partial(hook.discard, found))
         except CallbackError as error:
-            log.warning("What was left of failed checkpoints was not deleted; the next trigger tries again: %s", error)
+            log.warning("What failed checkpoints left was not deleted; the next epoch's trigger tries again: %s", error)
 
 
 def _tell(hook: MasterHook, notice: RewindNotice) -> None:

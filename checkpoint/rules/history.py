@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from itertools import takewhile
 
 from ...storage.names import check_name, same_place
 from ...storage.records import dataclass
@@ -109,14 +108,20 @@ def leave_notice(
 
 
 def failed_before(head: Head, restored: RestorePointer | None) -> Iterator[EndedEntry]:
-    """Yield the attempts that failed between a completed checkpoint and the one completed before it, newest first.
+    """Yield the attempts that failed before a completed checkpoint, back to the second one before it, newest first.
 
     No later attempt takes anything over from them: that needs the same newest completed checkpoint, or a rewind, which
-    covers them.
+    covers them. From those of an epoch that completed before the restored one, its checkpoint may have taken something
+    over; they are left out.
     """
-    below = restored.checkpoint if restored else 0
-    older = sorted((each for each in head.history if each.id < below), key=lambda each: -each.id)
-    return takewhile(lambda each: each.status is Status.FAILED, older)
+    below, completed = restored.checkpoint if restored else 0, ""
+    for each in sorted((each for each in head.history if each.id < below), key=lambda each: -each.id):
+        if each.status is Status.COMPLETED:
+            if completed:
+                return
+            completed = each.epoch
+        elif each.epoch != completed:
+            yield each
 
 
 def note_delivered(head: Head, checkpoint: int, listener: str) -> Head:

@@ -253,6 +253,18 @@ def test_an_attempt_that_is_taken_up_has_the_answers_too(world: World) -> None: 
     world.audit("a")
 
 
+def test_a_hook_that_cannot_be_given_for_the_job(world: World) -> None:  # semantics T7
+    """The checkpoint is aborted, as where any other step fails."""
+
+    class Unbound(Ids):
+        def of_job(self, job: str, storage: str) -> Ids:
+            raise ConnectionError(f"{job} in {storage} is unknown")
+
+    with raises_code("master_hook", match="failed in of_job: .* is unknown"):
+        triggered(world, "a", Unbound())
+    assert world.coordinator().head().pending == ()
+
+
 def test_a_new_trigger_after_a_restore_by_hand_asks_anew(world: World) -> None:  # semantics R5
     ids = Ids()
     run(world, "a", ids)
