@@ -15,7 +15,7 @@ from ..storage.records import dataclass
 
 _Made = TypeVar("_Made")
 _AT_ONCE = 8
-"""Footers read at once."""
+"""Footers read, or files deleted, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +131,14 @@ class StagedFiles:
             but: URLs of files, or of folders, that stay.
         """
         stay = tuple(map(self._path, but))
-        for path in self._below(folder):
-            if not any(path == each or path.startswith(f"{each}/") for each in stay):
-                with suppress(FileNotFoundError):  # two listeners may run at once: the other one has deleted it
-                    self.filesystem.delete_file(path)
+        gone = (path for path in self._below(folder) if not any(path == at or path.startswith(f"{at}/") for at in stay))
+        with ThreadPoolExecutor(_AT_ONCE, "cairn-deletes") as pool:
+            for _ in pool.map(self._delete_file, gone):
+                pass
+
+    def _delete_file(self, path: str) -> None:
+        with suppress(FileNotFoundError):  # two listeners may run at once: the other one has deleted it
+            self.filesystem.delete_file(path)
 
     def _below(self, folder: str) -> Iterator[str]:
         from pyarrow.fs import FileSelector, FileType

@@ -102,7 +102,7 @@ class MasterHook(Protocol):
     def discard(self, failed: Sequence[FailedCheckpoint]) -> None:  # noqa: ARG002 - a default
         """Delete what was made outside for checkpoints that failed, and of which no later one can take anything over.
 
-        Called before `trigger`, once an epoch after them has completed, until two others have. An error is only logged.
+        Called after `trigger`, once an epoch after them has completed, until two others have. An error is only logged.
         What a later attempt of the completed epoch has taken over belongs to the state that `restore` was given; once
         another epoch has completed, attempts of that epoch are left out.
 

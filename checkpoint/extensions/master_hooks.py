@@ -132,7 +132,6 @@ class HookAnswers(UseCase):
             by_name = {hook.name: hook for hook in bound}
             self._go_back(document.restore, bound)
             self._take_back(head, document, bound)
-            _discard(history.failed_before(head, document.restore), bound)
             answers = tuple(self._answers(ref, by_name, document, timestamp_ms))
             # An answer after the timeout does not count, and a later attempt must not find it (D2).
             self._pending(document)
@@ -144,6 +143,7 @@ class HookAnswers(UseCase):
             self._give_up(document, ref, error)
             raise
         self._pending(document)
+        _discard(history.failed_before(head, document.restore), bound)
         return True
 
     def restore(
