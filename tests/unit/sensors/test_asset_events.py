@@ -10,11 +10,10 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_outlet_events
 
-from airflow_cairn.checkpoint import Coordinator, TriggerRequest
+from airflow_cairn.checkpoint import TriggerRequest
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, StateHandle
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.sensors import CheckpointSensor
@@ -72,17 +71,6 @@ def test_a_wait_in_the_triggerer_ends_with_the_events(job: Job) -> None:  # sema
     assert kwargs is not None
     sensor(job).execute_complete(here, {"status": "ready", "checkpoint": 1}, **kwargs)
     assert sent(here)["flights"]["checkpoint"] == 1
-
-
-def test_the_tables_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    job.complete(RUN)
-    head = job.coordinator.head()
-    (entry,) = head.completed
-    published = replace(head, completed=(replace(entry, tables={"totals": "b", "league": "a"}),))
-    monkeypatch.setattr(Coordinator, "known_head", lambda self: published)
-    here = at()
-    sensor(job).execute(here)
-    assert sent(here)["flights"]["tables"] == ["league", "totals"]
 
 
 class Published(World):
@@ -238,27 +226,21 @@ def test_a_group_gives_its_assets_to_the_task_that_waits(defaults: Any, given: A
 
 
 @pytest.mark.parametrize(
-    ("table_outlets", "why"),
+    ("option", "given", "why"),
     [
-        ([FLIGHTS], "must give an asset for each table"),
-        ({"totals": "flights"}, "must give an asset for each table"),
-        ({"totals": AssetAlias("flights")}, "must give an asset for each table"),
-        ({"a/b": FLIGHTS}, "this table name cannot be used"),
-        ({"a": FLIGHTS, "b": FLIGHTS}, "an asset of its own.*table=.?b"),
-        ({"a": ROUTES}, "in outlets too"),
+        *(
+            ("outlets", given, r"outlets=\[Asset\('flights'\)\].*epoch")
+            for given in (FLIGHTS, "flights", ["flights"], [AssetAlias("flights")], {FLIGHTS: 1})
+        ),
+        ("table_outlets", [FLIGHTS], "must give an asset for each table"),
+        ("table_outlets", {"totals": "flights"}, "must give an asset for each table"),
+        ("table_outlets", {"totals": AssetAlias("flights")}, "must give an asset for each table"),
+        ("table_outlets", {"a/b": FLIGHTS}, "this table name cannot be used"),
+        ("table_outlets", {"a": FLIGHTS, "b": FLIGHTS}, "an asset of its own.*table=.?b"),
+        ("table_outlets", {"a": ROUTES}, "in outlets too"),
     ],
 )
-def test_what_gives_no_asset_for_each_table_is_refused(table_outlets: Any, why: str) -> None:
+def test_what_is_no_asset_or_none_for_each_table_is_refused(option: str, given: Any, why: str) -> None:
+    options: dict[str, Any] = {"storage": "file:///lake", "reads_window": False, "outlets": [ROUTES], option: given}
     with pytest.raises(CairnError, match=why), DAG("flights", schedule=None):
-        CheckpointedTaskGroup(
-            "epoch", storage="file:///lake", reads_window=False, outlets=[ROUTES], table_outlets=table_outlets
-        )
-
-
-@pytest.mark.parametrize("outlets", [FLIGHTS, "flights", ["flights"], [AssetAlias("flights")], {FLIGHTS: 1}])
-def test_what_is_no_list_of_assets_is_refused(outlets: Any) -> None:
-    with (
-        pytest.raises(InvalidConfigError, match=r"outlets=\[Asset\('flights'\)\].*epoch"),
-        DAG("flights", schedule=None),
-    ):
-        CheckpointedTaskGroup("epoch", storage="file:///lake", reads_window=False, outlets=outlets)
+        CheckpointedTaskGroup("epoch", **options)

@@ -159,17 +159,12 @@ def test_the_first_acknowledgement_stays(run: Run) -> None:  # semantics A2
     epoch = epoch_name(run.run_id)
     assert acknowledge_skipped(run.job.coordinator, epoch, "b", "reader")
     assert not acknowledge_skipped(run.job.coordinator, epoch, "b", "sensor")
+    assert run.execute("b") is None, "a later try submits nothing"
     run.job.acknowledge(driver)
     found = known(run.acknowledged("b"))
     assert found.skipped
     (pending,) = run.job.coordinator.head().pending
     assert pending.attempt == 1, "no failover comes of it"
-
-
-def test_a_later_try_of_a_skipped_stage_submits_nothing(run: Run) -> None:
-    run.finish("a")
-    assert acknowledge_skipped(run.job.coordinator, epoch_name(run.run_id), "b", "reader")
-    assert run.execute("b") is None
 
 
 def test_a_stage_that_has_to_read_older_epochs_cannot_be_skipped(job: Job) -> None:  # semantics R1

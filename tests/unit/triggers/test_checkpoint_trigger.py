@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Restarted
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules.admission import StateOf, always_running
+from airflow_cairn.checkpoint.rules.admission import StateOf, StillWaits, Turn, always_running
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
 from airflow_cairn.triggers.checkpoint import describe
@@ -72,7 +72,9 @@ class Slow(Coordinator):
         return self._real.complete(checkpoint)
 
 
-def test_completed_by_somebody_else(job: Job) -> None:
+def test_completed_by_somebody_else_or_never_triggered(job: Job) -> None:
+    found = payload(trigger(job))
+    assert (found["status"], found["checkpoint"]) == ("failed", 0)
     assert job.complete(RUN) == 1
     assert payload(trigger(job))["status"] == "completed"
 
@@ -83,11 +85,6 @@ def test_declined(job: Job) -> None:
     found = payload(trigger(job))
     assert (found["status"], found["checkpoint"], found["reason"]) == ("failed", 1, "CHECKPOINT_DECLINED")
     assert found["detail"] == "routes: AnalysisException: no such column"
-
-
-def test_expired(job: Job) -> None:  # semantics D2
-    job.trigger(RUN, config=CheckpointConfig(timeout=timedelta(milliseconds=1)))
-    assert payload(trigger(job))["reason"] == "CHECKPOINT_EXPIRED"
 
 
 def test_what_the_job_puts_up_with_is_taken_up_again(job: Job, said: Said) -> None:  # semantics D5
@@ -119,11 +116,6 @@ def test_a_next_attempt_without_a_place_is_waited_for(job: Job, said: Said) -> N
     assert (event.payload["status"], event.payload["checkpoint"]) == ("completed", 3)
 
 
-def test_never_triggered(job: Job) -> None:
-    found = payload(trigger(job))
-    assert (found["status"], found["checkpoint"]) == ("failed", 0)
-
-
 def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
     job.trigger(RUN, "clean", "routes")
 
@@ -142,14 +134,11 @@ def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
     assert "Checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
 
 
-def test_of_many_that_are_missing_it_counts_the_last() -> None:
+def test_it_says_who_is_missing() -> None:  # semantics F2, F5
     stages = tuple(f"s{number:02d}" for number in range(40))
     said = describe(Waiting(3, 1, stages[:22], stages[22:]))
     assert "22 of 40 stages have acknowledged, waiting for s22, s23, " in said
-    assert said.endswith("s31 and 8 more")
-
-
-def test_it_says_who_is_to_run_again_and_has_not_begun() -> None:  # semantics F2, F5
+    assert said.endswith("s31 and 8 more"), "of many it counts the last"
     waiting = Waiting(3, 2, ("clean",), ("routes",), (), (Restarted("routes", "the try before"),))
     assert describe(waiting).endswith(
         "waiting for routes; not begun again since a failover: routes. If one does not start, clear its task"
@@ -167,10 +156,16 @@ class Failing(Coordinator):
     def revision(self) -> int:
         return self._real.revision
 
-    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
+    def _fail(self) -> Coordinator:
         if self._faults:
             raise self._faults.pop(0)
-        return self._real.go_on(epoch)
+        return self._real
+
+    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
+        return self._fail().go_on(epoch)
+
+    def still_waits(self, turn: Turn) -> StillWaits | None:
+        return self._fail().still_waits(turn)
 
 
 def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:

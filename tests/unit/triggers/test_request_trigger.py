@@ -16,7 +16,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.rules.admission import StillWaits, Turn
+from airflow_cairn.checkpoint.rules.admission import StillWaits
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.storage import open_store
@@ -29,6 +29,7 @@ from tests.support.narrowing import expect
 from tests.support.shut_down import shut_down
 from tests.support.skipping_loop import SkippingLoop
 from tests.support.trigger_events import event_of
+from tests.unit.triggers.test_checkpoint_trigger import Failing
 
 IN_LINE = "place 1 in the queue"
 
@@ -69,11 +70,6 @@ def payload(trigger: RequestTrigger, said: Said | None = None, then: Callable[[]
         return await running
 
     return asyncio.run(asyncio.wait_for(run(), 300)).payload
-
-
-def test_what_it_asks_for_survives_a_letter_too() -> None:
-    first = RequestTrigger("s3://lake", "flights", "r2", "periodic", 3, 60_000, "lake", 2.5, 40.0)
-    assert RequestTrigger(**first.serialize()[1]).turn == first.turn
 
 
 def test_the_interval_of_its_questions_is_positive() -> None:
@@ -247,23 +243,6 @@ def test_it_looks_during_a_long_pause_and_wakes_nobody(job: Job) -> None:  # sem
     trigger._coordinator, looks = at(job, ends - 3_600_000, ends - 1_800_000, ends - 1, ends)
     assert payload(trigger)["detail"] == "the request would be answered otherwise now"
     assert len(looks) == 4
-
-
-class Failing(Coordinator):
-    """A coordinator whose store fails; the faults cannot be caused on local files."""
-
-    def __init__(self, real: Coordinator, *faults: Exception) -> None:
-        self._real = real
-        self._faults = list(faults)
-
-    @property
-    def revision(self) -> int:
-        return self._real.revision
-
-    def still_waits(self, turn: Turn) -> StillWaits | None:
-        if self._faults:
-            raise self._faults.pop(0)
-        return self._real.still_waits(turn)
 
 
 def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
