@@ -51,16 +51,13 @@ def alone(cairn: Cairn) -> Cairn:
     return cairn.on("")
 
 
-def test_jobs(cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line a job."""
+def test_jobs(world: World, cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics W8
+    """One line a job, which says who owns it."""
     monkeypatch.setenv("COLUMNS", "100")
     line = cairn("jobs").lines[2]
     assert line.split() == [
         *("flights", "in", "progress", "2", "e2", "2026-01-02", "to", "2026-01-03", "2023-11-14", "22:13:25Z", "4")
     ]
-
-
-def test_a_job_says_who_owns_it(world: World, cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics W8
     monkeypatch.setenv("COLUMNS", "120")
     world.coordinator().ownership.adopt("flights_v2", "staging", abort_pending=True)
     assert cairn("jobs").lines[2].endswith("  flights_v2 of staging")
@@ -101,30 +98,19 @@ def test_requests_that_were_declined(world: World, cairn: Cairn, monkeypatch: py
     assert found["input"] == waits["input"] == {"start": slice_.start, "end": slice_.end}
 
 
-def test_show_a_completed_one(cairn: Cairn) -> None:
-    """Stages, what they wrote, and where it lies."""
-    out = cairn("show", "flights", "chk-2").out
-    assert "checkpoint 2 of flights: COMPLETED" in out
-    assert "restored from  1" in out
-    assert "state totals" in out
-
-
-def test_show_a_pending_one(cairn: Cairn) -> None:
-    """Stages that have acknowledged, from which attempt, and why the attempt was opened."""
-    lines = cairn("show", "flights", "4").lines
+def test_show(world: World, cairn: Cairn) -> None:
+    """A completed checkpoint, a pending one, with why its attempt was opened, and without an id the newest."""
+    completed = cairn("show", "flights", "chk-2").out
+    for said in ("checkpoint 2 of flights: COMPLETED", "restored from  1", "state totals"):
+        assert said in completed
+    lines = cairn("show", "flights").lines
+    assert "checkpoint 4 of flights: IN_PROGRESS" in lines[0]
     assert "  opened because routes: ValueError: bad row" in lines
     stages = {line.split()[0]: line.split()[1:3] for line in lines if line.startswith(("clean", "routes", "airports"))}
     assert stages == {"clean": ["2/2", "kept"], "routes": ["not", "begun"], "airports": ["not", "begun"]}
-
-
-def test_show_without_an_id_shows_the_newest(world: World, cairn: Cairn) -> None:
-    assert "checkpoint 4 of flights: IN_PROGRESS" in cairn("show", "flights").out
     world.coordinator().abort(4, Reason.JOB_FAILURE, "by hand")
     found = cairn.json("show", "flights")["checkpoint"]
     assert (found["id"], found["status"]) == (4, "FAILED")
-
-
-def test_show_of_a_job_without_checkpoints(world: World, cairn: Cairn) -> None:
     Coordinator(world.store, "new").pause()
     assert "the job has no checkpoint yet [job=`new`]" in cairn("show", "new", status=2).err
 
@@ -134,6 +120,7 @@ def test_alone_it_prints_its_commands(alone: Cairn, words: list[str]) -> None:
     out = alone(*words)
     assert "list a job's checkpoints, newest first" in out.out
     assert "register-python-argcomplete cairn" in out.text
+    assert alone("--version").out == f"cairn {version('airflow-cairn')}\n"
 
 
 def test_help_of_a_command(alone: Cairn) -> None:
@@ -183,13 +170,6 @@ def test_verify_says_what_a_restored_head_does_not_know(world: World, cairn: Cai
     said = "checkpoint 5 of e4 is later than this head.json, as after a restore from a backup: it does not count"
     assert said in cairn("verify", "flights").out
     assert cairn.json("verify", "flights")["completed_later"] == [{"checkpoint": 5, "epoch": "e4"}]
-
-
-def test_json_is_the_same_for_programs(cairn: Cairn) -> None:
-    """Every command prints one object."""
-    for words in (["jobs"], ["checkpoints", "flights"], ["show", "flights", "2"], ["verify", "flights"]):
-        document = cairn.json(*words)
-        assert document["jobs" if words == ["jobs"] else "job"]
 
 
 @pytest.mark.parametrize(
@@ -249,10 +229,6 @@ def test_wrong_words_are_a_usage_error(alone: Cairn, words: list[str], message: 
     *_, said, last = alone(*words, status=2).err.splitlines()
     assert message in said
     assert last == f"next: {follows or f'cairn {words[0]} --help'}"
-
-
-def test_the_version(alone: Cairn) -> None:
-    assert alone("--version").out == f"cairn {version('airflow-cairn')}\n"
 
 
 def test_without_a_storage_it_says_how_to_name_one(alone: Cairn) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,13 @@ def define(monkeypatch: pytest.MonkeyPatch, **facts: object) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(facts))
 
 
+def taken_over(*words: str) -> Namespace:
+    """Give the options of a command line, its connection taken over."""
+    options = parser().parse_args([*words])
+    take_over(options)
+    return options
+
+
 @pytest.fixture(autouse=True)
 def no_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CAIRN_STORAGE", raising=False)
@@ -38,12 +46,10 @@ def test_what_is_typed_counts_before_what_the_connection_says(monkeypatch: pytes
     extra = {"storage": "s3://lake/a", "region_name": "eu-west-1", "endpoint_url": "http://e"}
     extra["request_payer"] = "requester"
     define(monkeypatch, conn_type=conn_type, login="id", password=CANARY, extra=extra)
-    options = parser().parse_args(["jobs", "--conn", "lake"])
-    take_over(options)
+    options = taken_over("jobs", "--conn", "lake")
     found = S3Options("http://e", "eu-west-1", "id", CANARY, request_payer="requester")
     assert (options.storage, options.stores["s3"]) == ("s3://lake/a", found)
-    options = parser().parse_args(["jobs", "--conn", "lake", "--storage", "s3://lake/b", "--region", "eu-north-1"])
-    take_over(options)
+    options = taken_over("jobs", "--conn", "lake", "--storage", "s3://lake/b", "--region", "eu-north-1")
     assert (options.storage, options.stores["s3"]) == ("s3://lake/b", replace(found, region="eu-north-1"))
 
 
@@ -54,8 +60,7 @@ def test_a_connection_to_google_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], "gs://lake/a", None),
         (["--storage", "gs://lake/b", "--endpoint-url", "http://e"], "gs://lake/b", "http://e"),
     ):
-        options = parser().parse_args(["jobs", "--conn", "lake", *words])
-        take_over(options)
+        options = taken_over("jobs", "--conn", "lake", *words)
         assert (options.storage, options.stores["gs"]) == (storage, GcsOptions(endpoint, "/keys/a.json"))
         assert opened(options.storage, options).describe().startswith(f"{storage} at {endpoint or 'https://storage.g'}")
 
@@ -63,12 +68,10 @@ def test_a_connection_to_google_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_connection_to_azure(monkeypatch: pytest.MonkeyPatch) -> None:
     root = "lake@account1.dfs.core.windows.net/a"
     define(monkeypatch, conn_type="wasb", extra={"storage": f"abfs://{root}", "managed_identity_client_id": "c"})
-    options = parser().parse_args(["jobs", "--conn", "lake"])
-    take_over(options)
+    options = taken_over("jobs", "--conn", "lake")
     assert options.stores["abfss"] == AzureOptions(client_id="c")
     assert opened(options.storage, options).uri == f"abfss://{root}"
-    options = parser().parse_args(["jobs", "--storage", "s3://lake/a", "--endpoint-url", "https://minio.example.com"])
-    take_over(options)
+    options = taken_over("jobs", "--storage", "s3://lake/a", "--endpoint-url", "https://minio.example.com")
     assert opened(options.storage, options).describe() == "s3://lake/a at https://minio.example.com", "of S3 alone"
 
 
@@ -82,9 +85,7 @@ def test_the_storage_of_the_environment_comes_last(monkeypatch: pytest.MonkeyPat
         (["--conn", "keys"], "s3://production/cairn"),
         ([], "s3://production/cairn"),
     ):
-        options = parser().parse_args(["clean", "flights", *words])
-        take_over(options)
-        assert options.storage == expected
+        assert taken_over("clean", "flights", *words).storage == expected
 
 
 @pytest.mark.parametrize(

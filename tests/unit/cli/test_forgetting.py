@@ -70,13 +70,8 @@ def test_one_notice_alone_is_given_up(world: World, forget: Call) -> None:
         "warehouse would never be notified how these checkpoints ended:",
         "  2, b: FAILED (CHECKPOINT_DECLINED)",
     ]
+    said = forget(JOB, "mail", "--checkpoint", "1", "--yes", status=2)
+    assert "no notice of this checkpoint waits for the listener" in said.err
     assert waiting(world) == [(1, ("warehouse",)), (2, ("warehouse", "mail"))]
     forget(JOB, "warehouse", "--checkpoint", "2", "--yes")
     assert waiting(world) == [(1, ("warehouse",)), (2, ("mail",))]
-
-
-def test_a_checkpoint_that_it_has_no_notice_of_is_an_error(world: World, forget: Call) -> None:
-    before = waiting(world)
-    said = forget(JOB, "mail", "--checkpoint", "1", "--yes", status=2)
-    assert "no notice of this checkpoint waits for the listener" in said.err
-    assert waiting(world) == before

@@ -69,41 +69,28 @@ def test_what_comes_next_can_be_typed(words: tuple[str, ...], capsys: pytest.Cap
             assert (read.storage, read.endpoint_url, read.conn) == (STORE[1], STORE[3], STORE[5]), (error.code, follows)
 
 
+def refused(code: str, **facts: object) -> CairnError:
+    return domain.RefusedError("x", code=code, **facts)
+
+
+NO_RIGHT = stores.ForbiddenError("x", code="missing_right")
+
+
 @pytest.mark.parametrize(
     ("error", "words", "follows"),
     [
         (stores.UnavailableError("x"), ("show", "flights", "3"), "cairn show flights 3"),
         (stores.ForbiddenError("x", code="no_credentials"), ("jobs",), "AWS_PROFILE=PROFILE cairn jobs"),
-        (
-            stores.ForbiddenError("x", code="missing_right"),
-            ("jobs", "--region", "r"),
-            "cairn doctor --storage URI --region r",
-        ),
-        (stores.ForbiddenError("x", code="missing_right"), ("doctor", "--read-only"), "cairn doctor --read-only"),
+        (NO_RIGHT, ("jobs", "--region", "r"), "cairn doctor --storage URI --region r"),
+        (NO_RIGHT, ("doctor", "--read-only"), "cairn doctor --read-only"),
         (stores.DocumentError("x", code="newer_format"), ("jobs",), "pip install --upgrade airflow-cairn"),
         (domain.NoCheckpointError("x", jobs="rides"), ("stats", "fligths"), "cairn jobs --storage URI"),
         (domain.NoCheckpointError("x"), ("stats", "flights"), "cairn checkpoints flights --storage URI"),
-        (
-            domain.RefusedError("x", code="savepoint_refused", job="rides"),
-            ("dispose", "s3://k/s"),
-            "cairn savepoints rides --storage URI",
-        ),
-        (
-            domain.RefusedError("x", code="rewind_refused", option="--yes"),
-            ("rewind", "flights", "--to", "2"),
-            "cairn rewind flights --to 2 --yes",
-        ),
-        (
-            domain.RefusedError("x", code="no_such_dag", dag="flights", paused=True),
-            ("checkpoint", "flights"),
-            "airflow dags unpause flights",
-        ),
-        (domain.RefusedError("x", code="no_such_dag", dag="f"), ("checkpoint", "f"), "airflow dags list"),
-        (
-            domain.RetryLaterError("x", code="dag_not_paused"),
-            ("stop", "flights", "--dag", "own"),
-            "airflow dags pause own",
-        ),
+        (refused("savepoint_refused", job="rides"), ("dispose", "s3://k/s"), "cairn savepoints rides --storage URI"),
+        (refused("rewind_refused", option="--yes"), ("rewind", "f", "--to", "2"), "cairn rewind f --to 2 --yes"),
+        (refused("no_such_dag", dag="f", paused=True), ("checkpoint", "f"), "airflow dags unpause f"),
+        (refused("no_such_dag", dag="f"), ("checkpoint", "f"), "airflow dags list"),
+        (domain.RetryLaterError("x", code="dag_not_paused"), ("stop", "f", "--dag", "own"), "airflow dags pause own"),
     ],
 )
 def test_it_fits_the_failure(

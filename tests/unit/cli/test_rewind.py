@@ -100,25 +100,21 @@ class Fixed(MasterHook):
 
 def test_it_says_how_appended_rows_are_taken_back(world: World, cairn: Cairn) -> None:
     """The text names the version at the trigger of the oldest undone checkpoint that appended, and the condition."""
-    none: dict[str, Any] = {"type": "struct", "fields": []}
-    uri = "s3://lake/events"
+
+    def table(name: str, uuid: str = "u", **more: Any) -> TableDescription:
+        return TableDescription(name, uuid, "s3://x", {"type": "struct", "fields": []}, **more)
+
+    iceberg, delta, uri = {"format": Format.ICEBERG}, {"format": Format.DELTA}, "s3://lake/events"
     tables = {
-        "orders": TableDescription("lake.sales.orders", "u", "s3://x", none, version="77", format=Format.ICEBERG),
-        "fresh": TableDescription("lake.sales.fresh", "u", "s3://x", none, format=Format.ICEBERG),
-        "odd": TableDescription("lake.sa-les.o'ne", "u", "s3://x", none, version="7", format=Format.ICEBERG),
-        "events": TableDescription(uri, "u", "s3://x", none, version="7", format=Format.DELTA),
-        "made": TableDescription(f"{uri}2", "", "s3://x", none, version="-1", format=Format.DELTA),
-        "totals": TableDescription("public.totals", "1", "s3://x", none, format=Format.POSTGRES),
-        "older": TableDescription("lake.sales.older", "u", "s3://x", none),
-        "merged": TableDescription(
-            "lake.a.b", "u", "cairn_4", none, version="5", format=Format.ICEBERG, parts=("lake",)
-        ),
-        **{
-            name: TableDescription(
-                f"lake.sales.{name}", "u", "s3://x", none, version="7", format=Format.DELTA, rolls_back=True
-            )
-            for name in ("taken", "moved")
-        },
+        "orders": table("lake.sales.orders", version="77", **iceberg),
+        "fresh": table("lake.sales.fresh", **iceberg),
+        "odd": table("lake.sa-les.o'ne", version="7", **iceberg),
+        "events": table(uri, version="7", **delta),
+        "made": table(f"{uri}2", "", version="-1", **delta),
+        "totals": table("public.totals", "1", format=Format.POSTGRES),
+        "older": table("lake.sales.older"),
+        "merged": table("lake.a.b", version="5", parts=("lake",), **iceberg),
+        **{name: table(f"lake.sales.{name}", version="7", rolls_back=True, **delta) for name in ("taken", "moved")},
     }
     hooks = [Fixed(name, table) for name, table in tables.items()]
     for epoch in ("e4", "e5"):

@@ -183,10 +183,8 @@ def test_without_a_terminal_yes_is_needed(root: Path, cairn: Cairn, monkeypatch:
     cairn("dispose", uri, "--yes")
 
 
-def test_the_only_way_back_needs_force_and_is_said(
-    root: Path, cairn: Cairn, answer: Callable[[str], None]
-) -> None:  # semantics P3
-    uri = taken(root, cairn)
+def test_the_only_way_back_needs_force_and_is_said(root: Path, cairn: Cairn, answer: Callable[[str], None]) -> None:
+    uri = taken(root, cairn)  # semantics P3
     next((root / "store" / "flights").rglob("state.totals/part-0")).write_bytes(b"?")
     assert "the job flights has no other way back" in cairn("dispose", uri, "--yes", status=2).err
     answer("n")
@@ -224,13 +222,12 @@ def test_the_bar_on_a_terminal(
     assert dead.exists() == (words[0] != "clean")
 
 
-@pytest.mark.parametrize("command", ["savepoint", "savepoints", "verify", "dispose"])
-def test_the_json_is_documented(root: Path, cairn: Cairn, command: str) -> None:
+def test_the_json_is_documented(root: Path, cairn: Cairn) -> None:
     uri = taken(root, cairn)
-    words = {
-        "savepoint": ("flights", f"file://{root}/out", "--request-id", "nightly"),
-        "savepoints": ("flights",),
-        "verify": (uri,),
-        "dispose": (uri, "--yes"),
-    }[command]
-    assert set(paths(cairn.json(command, *words))) == documented(command)
+    for command, *words in (
+        ("savepoint", "flights", f"file://{root}/out", "--request-id", "nightly"),
+        ("savepoints", "flights"),
+        ("verify", uri),
+        ("dispose", uri, "--yes"),
+    ):
+        assert set(paths(cairn.json(command, *words))) == documented(command)

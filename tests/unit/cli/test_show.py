@@ -67,12 +67,7 @@ def test_a_wide_job_fits_the_terminal_and_is_cut(cairn: Cairn, columns: int) -> 
     headings, _, *rows = lines[start : start + 11]
     wide = columns == 120
     assert headings.split() == [
-        "stage",
-        "acks",
-        *["from", "the", "trigger", "on"],
-        "took",
-        "new",
-        "size",
+        *["stage", "acks", "from", "the", "trigger", "on", "took", "new", "size"],
         *["rows"] * wide,
     ]
     cells = [row.split() for row in rows]
@@ -118,9 +113,7 @@ def test_a_pending_checkpoint(cairn: Cairn, columns: int) -> None:
     assert not any("\x1b" in line for line in lines), "an error's text cannot command the terminal"
 
 
-def test_a_stage_without_state(  # semantics A4
-    cairn: Cairn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_without_state(cairn: Cairn, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics A4
     monkeypatch.setenv("COLUMNS", "120")
     lines = cairn("show", "flights", "2").lines
     assert any(re.fullmatch(r"flights.stage_00 +1/1 +\.+=+#+ +4.0s +0 B +0 B +-", line) for line in lines)

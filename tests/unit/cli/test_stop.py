@@ -45,6 +45,7 @@ def test_an_idle_job_stops_and_starts_from_it(root: Path, cairn: Cairn) -> None:
     assert told.replace(" ", "") in "".join(rest).replace(" ", "")
     assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
     found = stop(cairn, "--json").document  # asked again
+    assert set(paths(found)) == documented("stop")
     assert (found["savepoint"], found["stopped"], found["last_run"]) == (uri, "shutdown", None)
     cairn("resume", "flights", "--from", uri)  # nothing is given up, so nothing is asked
     assert job(root).coordinator().head().stopped is None
@@ -189,14 +190,11 @@ def test_a_dag_that_does_not_exist_is_found_out_before_the_job_is_held(root: Pat
     assert job(root).coordinator().head().savepoints == ()
 
 
-def test_the_last_run_is_started(dag: Dag, cairn: Cairn) -> None:
-    said = stop(cairn, "--drain")
+def test_the_last_run_is_started_and_the_same_stop_told_by_its_id_alone(
+    root: Path, dag: Dag, cairn: Cairn
+) -> None:  # semantics P2
+    assert "airflow dags trigger" not in stop(cairn, "--drain").out
     assert dag.runs == [drain_run("upgrade")]
-    assert "airflow dags trigger" not in said.out
-
-
-def test_the_same_stop_is_told_by_its_id_alone(root: Path, dag: Dag, cairn: Cairn) -> None:  # semantics P2
-    stop(cairn, "--drain")
     again = stop(cairn, "--json").document
     assert again["last_run"] == drain_run("upgrade"), "it drains, whether that is said again or not"
     job(root).run_epoch(epoch_name(drain_run("upgrade")))
@@ -214,7 +212,9 @@ def test_a_last_run_that_failed_is_followed_by_another(root: Path, dag: Dag, cai
     assert len(set(dag.runs)) == 2, "Airflow has a run's id once"
 
 
-def test_a_stop_without_a_last_run_gets_none_later(root: Path, cairn: Cairn) -> None:
+def test_what_is_refused(root: Path, cairn: Cairn) -> None:
+    said = stop(cairn, "--dag", "flights", status=2)
+    assert "--dag is for Airflow: give --airflow-url, or set CAIRN_AIRFLOW_URL" in said.err
     job(root).trigger("e2")
     stop(cairn)
     said = stop(cairn, "--drain", status=2)
@@ -232,12 +232,3 @@ def test_a_job_that_is_being_stopped_says_so(root: Path, cairn: Cairn) -> None: 
     said = cairn("resume", "flights").text
     assert said.startswith("flights was being stopped with savepoint 3, which is cancelled: the next epoch restores ch")
     assert cairn.json("resume", "flights")["gave_up_stop"] is None
-
-
-def test_a_dag_is_for_airflow(cairn: Cairn) -> None:
-    said = stop(cairn, "--dag", "flights", status=2)
-    assert "--dag is for Airflow: give --airflow-url, or set CAIRN_AIRFLOW_URL" in said.err
-
-
-def test_the_fields_are_those_of_the_reference(cairn: Cairn) -> None:
-    assert set(paths(stop(cairn, "--json").document)) == documented("stop")

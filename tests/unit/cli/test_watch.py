@@ -192,17 +192,11 @@ def test_other_errors_end_it_and_so_does_a_first_look_that_fails(pulses: tuple[o
 
 def test_the_pulse_of_one_checkpoint_is_its_own_and_the_heads() -> None:  # semantics O1
     world = World()
-    coordinator = world.coordinator()
     world.trigger("a")
-    before = [
-        checkpoint_list.pulse(coordinator),
-        checkpoint_list.pulse(coordinator, 1),
-        checkpoint_list.pulse(coordinator, 2),
-    ]
+
+    def pulses() -> list[Hashable]:
+        return [checkpoint_list.pulse(world.coordinator(), each) for each in (None, 1, 2)]
+
+    before = pulses()
     world.drive(world.submit("a", "clean").handover)
-    after = [
-        checkpoint_list.pulse(coordinator),
-        checkpoint_list.pulse(coordinator, 1),
-        checkpoint_list.pulse(coordinator, 2),
-    ]
-    assert [old == new for old, new in zip(before, after, strict=True)] == [False, False, True]
+    assert [old == new for old, new in zip(before, pulses(), strict=True)] == [False, False, True]
