@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.page_world import busy
 from tests.support.world.world import World
-from tests.unit.plugin.page.stand_in import Page, one_job
+from tests.unit.plugin.page.stand_in import Page, StandIn, one_job
 
 __all__ = ["busy"]
 
@@ -15,6 +15,12 @@ def _parsed_documents(parsed_documents: None) -> None:
 
 
 @pytest.fixture
-def page(busy: World) -> Page:
+def server(busy: World) -> StandIn:
+    """The API server with that job."""
+    return one_job(busy.memory)
+
+
+@pytest.fixture
+def page(server: StandIn) -> Page:
     """The pages of that job, for the admin."""
-    return Page(one_job(busy.memory))
+    return Page(server)

@@ -28,23 +28,26 @@ def modules_after(code: str, folder: Path) -> set[str]:
     return set(done.stdout.splitlines())
 
 
-def test_the_plugin_is_found_by_entry_point() -> None:
+def test_the_plugin_is_found_by_entry_point_and_each_view_has_an_address_below_the_base_path() -> None:
     (entry,) = entry_points(group="airflow.plugins", name="cairn")
     plugin = entry.load()
     plugin.validate()
     assert plugin.name == "cairn"
+    views = plugin.external_views
+    assert [view["destination"] for view in views] == ["nav", "dag", "dag_run", "task", "task_instance"]
+    assert len({view["url_route"] for view in views}) == len(views)
+    assert all(view[name].startswith("cairn/") for view in views for name in ("href", "icon"))
 
 
-def test_airflow_takes_the_provider() -> None:
+def test_airflow_takes_the_provider_and_the_timetable() -> None:  # semantics S2
+    from airflow.plugins_manager import get_timetables_plugins
+
     provider = ProvidersManager().providers["airflow-cairn"]
     assert provider.data["name"] == "Cairn"
     for link in ("links.CheckpointLink", "links.SparkLink"):
         assert f"airflow_cairn.tasks.reports.{link}" in ProvidersManager().extra_links_class_names
-
-
-def test_the_info_names_no_address() -> None:
-    """No site says more than docs/ does."""
-    assert "://" not in str(get_provider_info())
+    assert "://" not in str(get_provider_info()), "no site says more than docs/ does"
+    assert "airflow_cairn.plugin.timetable.CheckpointTimetable" in get_timetables_plugins()
 
 
 @pytest.mark.parametrize(
@@ -112,12 +115,6 @@ def test_everything_that_is_offered_is_there() -> None:
             _ = package.Nothing
 
 
-def test_airflow_takes_the_timetable() -> None:  # semantics S2
-    from airflow.plugins_manager import get_timetables_plugins
-
-    assert "airflow_cairn.plugin.timetable.CheckpointTimetable" in get_timetables_plugins()
-
-
 def test_the_page_costs_no_other_process_anything(tmp_path: Path) -> None:
     """Scheduler, dag processor, triggerer and each task process load the plugin; FastAPI is not for them."""
     bare = modules_after("import airflow.plugins_manager", tmp_path)
@@ -126,16 +123,6 @@ def test_the_page_costs_no_other_process_anything(tmp_path: Path) -> None:
     assert not roots & {"fastapi", "starlette", "jinja2", "sqlalchemy", "uvicorn"}
     assert "airflow.models" not in loaded - bare
     assert not any(name.startswith("airflow_cairn.plugin.page") for name in loaded)
-
-
-def test_every_view_has_a_route_and_an_address_below_the_base_path() -> None:
-    (entry,) = entry_points(group="airflow.plugins", name="cairn")
-    views = entry.load().external_views
-    assert [view["destination"] for view in views] == ["nav", "dag", "dag_run", "task", "task_instance"]
-    assert len({view["url_route"] for view in views}) == len(views)
-    for view in views:
-        assert view["href"].startswith("cairn/")
-        assert view["icon"].startswith("cairn/")
 
 
 def test_an_app_that_cannot_be_made_answers_503(

@@ -8,8 +8,6 @@ from zoneinfo import ZoneInfo
 
 import pendulum
 import pytest
-from airflow.sdk import DAG
-from airflow.sdk.exceptions import TaskDeferred
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import DataInterval, TimeRestriction
 from hypothesis import given
@@ -18,11 +16,9 @@ from hypothesis import strategies as st
 from airflow_cairn.checkpoint import DataInterval as IntervalSource
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.source import Reading, RunFacts
-from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.checks import CheckpointSchedule
 from airflow_cairn.plugin.timetable import LONGEST, CheckpointTimetable, said
 from tests.support.airflow_fixtures import DagFile
-from tests.support.airflow_stage import DagRun, Job, Ti, context
 from tests.support.narrowing import expect
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -180,6 +176,8 @@ def test_bad_arguments(dag_file: DagFile, arguments: str, message: str) -> None:
 def test_at_its_bounds() -> None:  # semantics S3
     CheckpointTimetable(timedelta(seconds=1), timedelta(seconds=1))
     CheckpointTimetable(LONGEST, LONGEST, "x")
+    with pytest.raises(InvalidConfigError):
+        CheckpointTimetable(timedelta(0))
 
 
 def test_a_dag_that_gives_it_no_name_is_refused(dag_file: DagFile) -> None:  # semantics S2, S3
@@ -212,18 +210,6 @@ def test_the_group_takes_the_pause_over(dag_file: DagFile) -> None:  # semantics
         assert trigger.config.min_pause == 20 * MINUTE
 
 
-def test_the_trigger_task_keeps_the_pause(job: Job) -> None:  # semantics T3
-    """Deferred until it ends, although nobody has told `CheckpointConfig` of it."""
-    with DAG("flights", schedule=CheckpointTimetable(HOUR, 20 * MINUTE)):
-        task = TriggerCheckpointOperator(
-            task_id="trigger", reads_window=False, storage=job.storage, job=job.name, stages=[StageSpec("routes")]
-        )
-    job.complete("r1")
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context(Ti(run_id="r2"), dag_run=DagRun(run_type="scheduled")))
-    assert deferred.value.trigger.serialize()[1]["min_pause_ms"] == 1_200_000
-
-
 def test_another_pause_than_the_timetables_is_refused(dag_file: DagFile) -> None:  # semantics S3
     found = dag_file.error(text("timedelta(hours=1), timedelta(minutes=5)", config="min_pause=timedelta(minutes=6)"))
     assert "min_pause must be that of the DAG's CheckpointTimetable" in found
@@ -253,8 +239,3 @@ def test_a_trigger_task_alone(dag_file: DagFile, kind: str, pause: int) -> None:
 )
 def test_spans_in_words(seconds: float, words: str) -> None:
     assert said(timedelta(seconds=seconds)) == words
-
-
-def test_errors_are_ours() -> None:
-    with pytest.raises(InvalidConfigError):
-        CheckpointTimetable(timedelta(0))

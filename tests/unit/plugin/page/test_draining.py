@@ -13,8 +13,10 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 from tests.support.world.savepoints import TARGET, Below, assert_whole, standing
 from tests.support.world.world import CONFIG, World
-from tests.unit.plugin.page.stand_in import ADMIN, ONE, VIEWER, Page, StandIn, one_job, words
-from tests.unit.plugin.page.test_operations import API, STOP, TOKEN, ended, form_of, polled
+from tests.unit.plugin.page.stand_in import ADMIN, ONE, VIEWER, Page, StandIn, words
+from tests.unit.plugin.page.test_operations import API, STOP, TOKEN, ended, form_of, page, polled, server
+
+__all__ = ["page", "server"]
 
 DRAIN = f"{STOP}?drain=true"
 
@@ -65,10 +67,8 @@ def run_last(world: World, page: Page, path: str) -> dict[str, Any]:
     return ended(page, f"/api/v1{path}")
 
 
-def test_a_last_run_is_made_once_and_the_job_stops_behind_it(idle: World) -> None:  # semantics P2
-    server = one_job(idle.memory)
-    page = polled(server)
-    assert DRAIN in page.get(f"{ONE}/savepoints").text
+def test_a_last_run_is_made_once_and_the_job_stops_behind_it(idle: World, server: StandIn, page: Page) -> None:
+    assert DRAIN in page.get(f"{ONE}/savepoints").text  # semantics P2
     asked = page.get(DRAIN)
     seen = words(asked.text)
     assert "Drain the job and stop it with a savepoint?" in seen
@@ -95,9 +95,7 @@ def test_a_last_run_is_made_once_and_the_job_stops_behind_it(idle: World) -> Non
     assert [(each.kind, each.actor) for each in head.interventions] == [("stop", "admin")]
 
 
-def test_a_program_drains_by_a_word_of_its_own(idle: World) -> None:
-    server = one_job(idle.memory)
-    page = polled(server)
+def test_a_program_drains_by_a_word_of_its_own(idle: World, server: StandIn, page: Page) -> None:
     plan = page.get(f"{API}/interventions/stop?drain=true").json()
     assert plan["drain"] is True
     body = f'{{"agreed": "{plan["agreed"]}", "operation": "{plan["operation"]}"'
@@ -111,28 +109,21 @@ def test_a_program_drains_by_a_word_of_its_own(idle: World) -> None:
         assert (refused.status_code, "`drain` belongs to `stop`" in refused.text) == (409, True)
 
 
-def test_a_confirmed_stop_is_no_confirmed_drain(idle: World) -> None:
-    server = one_job(idle.memory)
-    page = polled(server)
+def test_what_was_not_confirmed_or_airflow_would_not_start_is_not_begun(
+    idle: World, server: StandIn, page: Page
+) -> None:
     assert page.post(DRAIN, form_of(page.get(STOP))).status_code == 409
     assert page.post(STOP, form_of(page.get(DRAIN))).status_code == 409
-    assert (idle.coordinator().head().savepoints, server.airflow.runs) == ((), {})
-
-
-def test_what_airflow_would_not_start_is_not_begun(idle: World) -> None:
-    server = one_job(idle.memory)
-    page = polled(server)
     server.airflow.paused.add("flights")
     answer = page.get(DRAIN)
     assert (answer.status_code, "The DAG is paused, so a run of it would not start" in answer.text) == (409, True)
     assert page.get(STOP).status_code == 200, "a stop makes no run"
     assert page.get(DRAIN, user=VIEWER).status_code == 403
+    assert (idle.coordinator().head().savepoints, server.airflow.runs) == ((), {})
 
 
-def test_where_airflow_refuses_the_run_the_job_goes_on(idle: World) -> None:  # semantics P2
-    server = one_job(idle.memory)
-    page = polled(server)
-    server.airflow.declines = "the DAG takes no manual runs"
+def test_where_airflow_refuses_the_run_the_job_goes_on(idle: World, server: StandIn, page: Page) -> None:
+    server.airflow.declines = "the DAG takes no manual runs"  # semantics P2
     answer = page.post(DRAIN, form_of(page.get(DRAIN)))
     assert answer.status_code == 409
     assert "the DAG takes no manual runs. So the stop has failed, and the job goes on." in words(answer.text)
@@ -142,9 +133,8 @@ def test_where_airflow_refuses_the_run_the_job_goes_on(idle: World) -> None:  # 
     assert idle.run_epoch("b")
 
 
-def test_a_person_has_the_run_made_where_the_process_ended_before_it(idle: World) -> None:  # semantics P2
-    server = one_job(idle.memory)
-    path = cut_short(server)
+def test_a_person_has_the_run_made_where_the_process_ended_before_it(idle: World, server: StandIn) -> None:
+    path = cut_short(server)  # semantics P2
     page = polled(server)
     for user in (VIEWER, ADMIN):
         found = page.get(f"/api/v1{path}", user=user).json()
@@ -161,8 +151,7 @@ def test_a_person_has_the_run_made_where_the_process_ended_before_it(idle: World
     assert idle.coordinator().head().stopped is Stopped.SHUTDOWN
 
 
-def test_no_run_is_made_once_the_stop_was_given_up(idle: World) -> None:
-    server = one_job(idle.memory)
+def test_no_run_is_made_once_the_stop_was_given_up(idle: World, server: StandIn) -> None:
     path = cut_short(server)
     idle.coordinator().resume()
     assert polled(server).post(path, "").status_code == 303
@@ -170,10 +159,8 @@ def test_no_run_is_made_once_the_stop_was_given_up(idle: World) -> None:
     assert server.airflow.runs == {}
 
 
-def test_a_last_run_that_ended_without_its_checkpoint_fails_the_stop(idle: World) -> None:  # semantics P2
-    server = one_job(idle.memory)
-    page = polled(server)
-    path = drained(page)
+def test_a_last_run_that_ended_without_its_checkpoint_fails_the_stop(idle: World, server: StandIn, page: Page) -> None:
+    path = drained(page)  # semantics P2
     (run_id,) = server.airflow.runs
     server.airflow.runs[run_id] = "failed"
     before = idle.coordinator().head()
@@ -190,9 +177,7 @@ def test_a_last_run_that_ended_without_its_checkpoint_fails_the_stop(idle: World
     assert idle.run_epoch("b")
 
 
-def test_an_attempt_that_is_under_way_is_not_given_up(idle: World) -> None:
-    server = one_job(idle.memory)
-    page = polled(server)
+def test_an_attempt_that_is_under_way_is_not_given_up(idle: World, server: StandIn, page: Page) -> None:
     path = drained(page)
     (run_id,) = server.airflow.runs
     idle.read_days("a", epoch_name(run_id))

@@ -167,9 +167,7 @@ def test_who_may_only_read_gets_neither_plan_nor_act(busy: World, path: str) -> 
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "none", ""])
-def test_another_sites_request_does_nothing(busy: World, site: str) -> None:
-    server = one_job(busy.memory)
-    page = Page(server)
+def test_another_sites_request_does_nothing(busy: World, site: str, server: StandIn, page: Page) -> None:
     form = confirmed_by(page.get(REWIND))
     answer = page.post(REWIND, form, sec_fetch_site=site)
     assert answer.status_code == 403
@@ -218,25 +216,13 @@ def test_a_confirmation_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
         signs.check(text, ["ada"])
 
 
-def test_a_job_that_has_changed_since_is_left_alone(busy: World) -> None:
-    server = one_job(busy.memory)
-    page = Page(server)
+def test_a_job_that_has_changed_since_is_left_alone(busy: World, server: StandIn, page: Page) -> None:
     form = confirmed_by(page.get(REWIND))
     busy.coordinator().abort(4, Reason.CHECKPOINT_EXPIRED, "too slow")
     answer = page.post(REWIND, form)
     assert answer.status_code == 409
     assert "The job has changed since you looked, so nothing was done." in answer.text
     assert (done(busy), server.logged) == ([], [])
-
-
-def test_a_damaged_checkpoint_is_not_gone_back_to(busy: World, page: Page) -> None:  # semantics R1
-    form = confirmed_by(page.get(REWIND))
-    (file, *_) = page.get(f"/api/v1{ONE}/checkpoints/1/files").json()["files"]
-    busy.files.delete([file["path"]])
-    answer = page.post(REWIND, form)
-    assert answer.status_code == 404
-    assert "the checkpoint is damaged" in answer.text
-    assert done(busy) == []
 
 
 def test_a_program_agrees_to_the_plan_that_it_was_given(busy: World, page: Page) -> None:
@@ -260,22 +246,18 @@ def test_a_program_agrees_to_the_plan_that_it_was_given(busy: World, page: Page)
     assert send(body, **token).status_code == 409, "it is there already"
 
 
-@pytest.mark.parametrize("path", [f"{ONE}/interventions/rewind", f"{ONE}/interventions/rewind?checkpoint=2", RESUME])
-def test_what_cannot_be_done_says_why(page: Page, path: str) -> None:
-    answer = page.get(path)
-    assert answer.status_code == 409
-    assert "Nothing was done" in answer.text
-
-
-def test_a_refusal_leads_back_to_the_job(busy: World) -> None:
+def test_a_refusal_says_why_and_leads_back_to_the_job(busy: World) -> None:
     page = Page(one_job(busy.memory), base="/air")
     back = f'<a href="/air/cairn{ONE}">Back to the job</a>'
-    for answer in (page.get(f"{ONE}/interventions/rewind"), page.post(REWIND, "confirmed=x")):
-        assert (answer.status_code, back in answer.text) == (409, True)
+    rewind = f"{ONE}/interventions/rewind"
+    for answer in (*map(page.get, (rewind, f"{rewind}?checkpoint=2", RESUME)), page.post(REWIND, "confirmed=x")):
+        assert (answer.status_code, back in answer.text, "Nothing was done" in answer.text) == (409, True, True)
     form = confirmed_by(page.get(REWIND))
     busy.files.delete([page.get(f"/api/v1{ONE}/checkpoints/1/files").json()["files"][0]["path"]])
-    damaged = page.post(REWIND, form)
+    damaged = page.post(REWIND, form)  # semantics R1
     assert (damaged.status_code, back in damaged.text) == (404, True)
+    assert "the checkpoint is damaged" in damaged.text
+    assert done(busy) == []
     for path, user in ((REWIND.replace(ONE, f"{ONE}x"), "admin"), (REWIND, VIEWER)):
         answer = page.get(path, user=user)
         assert (answer.status_code in (403, 404), "Back to the job" in answer.text) == (True, False)

@@ -1,5 +1,6 @@
 """Savepoints, stops and disposals from a page: begun once, made by whichever process comes by (P1 to P3)."""
 
+import json
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -62,10 +63,18 @@ def polled(server: StandIn) -> Page:
     return Page(server, SharedReads(fresh_s=0, patience_s=300))
 
 
-def test_a_savepoint_says_what_it_will_hold_and_is_made(idle: World) -> None:  # semantics P1, O1
-    server = one_job(idle.memory)
-    page = polled(server)
-    assert SAVEPOINT in page.get(f"{ONE}/savepoints").text
+@pytest.fixture
+def server(idle: World) -> StandIn:
+    return one_job(idle.memory)
+
+
+@pytest.fixture
+def page(server: StandIn) -> Page:
+    return polled(server)
+
+
+def test_a_savepoint_says_what_it_will_hold_and_is_made(idle: World, server: StandIn, page: Page) -> None:
+    assert SAVEPOINT in page.get(f"{ONE}/savepoints").text  # semantics P1, O1
     asked_for = page.get(SAVEPOINT)
     seen = words(asked_for.text)
     assert "Take a savepoint?" in seen
@@ -88,46 +97,39 @@ def test_a_savepoint_says_what_it_will_hold_and_is_made(idle: World) -> None:  #
     assert "asked for by admin" in shown
 
 
-def test_a_form_that_is_sent_twice_begins_one_operation(idle: World) -> None:
-    server = one_job(idle.memory)
-    page = polled(server)
+def test_a_form_is_for_one_operation(idle: World, server: StandIn, page: Page) -> None:
+    form = form_of(page.get(SAVEPOINT))
+    for path, sent in ((SAVEPOINT, re.sub("operation=[^&]+", "operation=another", form)), (STOP, form)):
+        assert page.post(path, sent).status_code == 409
+    assert idle.coordinator().head().savepoints == ()
     for path in (SAVEPOINT, STOP):
         form = form_of(page.get(path))
-        first, second = (page.post(path, form).headers["location"] for _ in range(2))
-        assert first == second
-    assert len(idle.coordinator().head().savepoints) == 2
-    assert len(server.logged) == 2
+        assert len({page.post(path, form).headers["location"] for _ in range(2)}) == 1
+    assert len(idle.coordinator().head().savepoints) == len(server.logged) == 2
 
 
-def test_the_operation_is_part_of_what_is_confirmed(idle: World) -> None:
-    page = polled(one_job(idle.memory))
-    form = form_of(page.get(SAVEPOINT))
-    other = re.sub("operation=[^&]+", "operation=another", form)
-    assert other != form
-    assert page.post(SAVEPOINT, other).status_code == 409
-    assert page.post(STOP, form).status_code == 409
-    assert idle.coordinator().head().savepoints == ()
-
-
-def test_a_program_gets_an_address_to_poll(idle: World) -> None:
-    page = polled(one_job(idle.memory))
+def test_a_program_gets_an_address_to_poll(idle: World, page: Page) -> None:
+    """The target is the job's own: the right to edit runs lets nobody write wherever the server's credentials reach."""
     plan = page.get(f"{API}/interventions/savepoint").json()
-    body = f'{{"agreed": "{plan["agreed"]}", "operation": "{plan["operation"]}"}}'
-    answers = [page.post(f"{API}/interventions/savepoint", body, **TOKEN) for _ in range(2)]
+
+    def send(**more: str) -> httpx.Response:
+        body = json.dumps({"agreed": plan["agreed"], **more})
+        return page.post(f"{API}/interventions/savepoint", body, **TOKEN)
+
+    assert send(target="file:///etc").status_code == 422
+    answers = [send(operation=plan["operation"]) for _ in range(2)]
     assert [each.status_code for each in answers] == [202, 202]
     (address,) = {each.headers["location"] for each in answers}
     assert address == f"/cairn{API}/operations/{plan['operation']}"
     assert answers[0].json()["status"] in {"IN_PROGRESS", "COMPLETED"}
     assert ended(page, address.removeprefix("/cairn"))["location"].startswith(TARGET)
     assert len(idle.coordinator().head().savepoints) == 1
-    without = f'{{"agreed": "{plan["agreed"]}"}}'
-    assert page.post(f"{API}/interventions/savepoint", without, **TOKEN).status_code == 202
+    assert send().status_code == 202
     assert len(idle.coordinator().head().savepoints) == 2, "each request without an id begins another"
 
 
-def test_a_stop_holds_the_job_until_the_epoch_has_completed(idle: World) -> None:  # semantics P2
+def test_a_stop_holds_the_job_until_the_epoch_has_completed(idle: World, page: Page) -> None:  # semantics P2
     idle.trigger("c")
-    page = polled(one_job(idle.memory))
     asked_for = page.get(STOP)
     seen = words(asked_for.text)
     assert "The savepoint waits until c" in seen
@@ -147,9 +149,8 @@ def test_a_stop_holds_the_job_until_the_epoch_has_completed(idle: World) -> None
     assert idle.coordinator().head().stopped is Stopped.SHUTDOWN
 
 
-def test_an_operation_that_fails_says_why(idle: World) -> None:
+def test_an_operation_that_fails_says_why(idle: World, page: Page) -> None:
     idle.trigger("c")
-    page = polled(one_job(idle.memory))
     address = page.post(STOP, form_of(page.get(STOP))).headers["location"].removeprefix("/cairn")
     idle.coordinator().resume()
     found = page.get(f"/api/v1{address}").json()
@@ -204,10 +205,8 @@ def test_a_process_remembers_so_many_of_its_own() -> None:
     assert (copies.problem(job, "0"), copies.problem(job, "1")) == (None, "no right to list")
 
 
-def test_a_savepoint_is_disposed_of(idle: World) -> None:  # semantics P3, O1
+def test_a_savepoint_is_disposed_of(idle: World, server: StandIn, page: Page) -> None:  # semantics P3, O1
     entry = take(idle)
-    server = one_job(idle.memory)
-    page = polled(server)
     path = f"{ONE}/interventions/dispose?checkpoint={entry.id}"
     assert path in page.get(f"{ONE}/savepoints").text
     asked_for = page.get(path)
@@ -221,10 +220,8 @@ def test_a_savepoint_is_disposed_of(idle: World) -> None:  # semantics P3, O1
     assert [each[2] for each in server.logged] == ["cairn.dispose"]
 
 
-def test_one_elsewhere_is_not_disposed_of(idle: World) -> None:  # semantics P3, W10
+def test_one_elsewhere_is_not_disposed_of(idle: World, server: StandIn, page: Page) -> None:  # semantics P3, W10
     entry = take(idle, asked(target="s3://theirs"))
-    server = one_job(idle.memory)
-    page = polled(server)
     path = f"{ONE}/interventions/dispose?checkpoint={entry.id}"
     assert path not in page.get(f"{ONE}/savepoints").text
     answer = page.get(path)
@@ -234,12 +231,11 @@ def test_one_elsewhere_is_not_disposed_of(idle: World) -> None:  # semantics P3,
     assert_whole(idle, entry)
 
 
-def test_one_that_is_needed_or_is_being_made_is_not_disposed_of(idle: World) -> None:  # semantics P3
+def test_one_that_is_needed_or_is_being_made_is_not_disposed_of(idle: World, page: Page) -> None:  # semantics P3
     entry = take(idle)
     for checkpoint in idle.coordinator().head().completed:
         keys = [key for key in idle.memory.all_keys() if key.startswith(f"{JOB}/chk-{checkpoint.id:010}/state/")]
         idle.memory.delete(keys)
-    page = polled(one_job(idle.memory))
     answer = page.get(f"{ONE}/interventions/dispose?checkpoint={entry.id}")
     assert (answer.status_code, "has no other way back" in answer.text) == (409, True)
     waits = idle.coordinator().open_savepoint(asked("x", actor="ada"), lambda uri: Below(idle.memory, uri))
@@ -256,8 +252,7 @@ def test_without_a_place_for_savepoints_it_says_what_to_add() -> None:
     assert "CheckpointConfig(savepoint_target=…)" in answer.text
 
 
-def test_a_reader_sees_how_far_it_is_and_begins_none(idle: World) -> None:
-    page = polled(one_job(idle.memory))
+def test_a_reader_sees_how_far_it_is_and_begins_none(page: Page) -> None:
     address = page.post(SAVEPOINT, form_of(page.get(SAVEPOINT))).headers["location"].removeprefix("/cairn")
     for path in (address, f"/api/v1{address}"):
         assert page.get(path, user=VIEWER).status_code == 200
@@ -266,11 +261,3 @@ def test_a_reader_sees_how_far_it_is_and_begins_none(idle: World) -> None:
         assert page.post(path, "{}", user=VIEWER).status_code == 403
     assert page.get(f"{ONE}/operations/none").status_code == 404
     assert page.get(f"{ONE}/operations/..%2f..").status_code in {404, 422}
-
-
-def test_the_target_is_the_jobs_own(idle: World) -> None:
-    """The right to edit runs lets nobody have the API server write wherever its credentials reach."""
-    page = polled(one_job(idle.memory))
-    agreed = page.get(f"{API}/interventions/savepoint").json()["agreed"]
-    body = f'{{"agreed": "{agreed}", "target": "file:///etc"}}'
-    assert page.post(f"{API}/interventions/savepoint", body, **TOKEN).status_code == 422

@@ -221,19 +221,13 @@ def test_damaged_files_are_shown_as_such(busy: World, page: Page) -> None:  # se
     assert "whole" in seen
     (file,) = page.get(f"/api/v1{ONE}/checkpoints/2/files?stage=routes").json()["files"]
     busy.files.delete([file["path"]])
+    busy.coordinator().restore_latest()
     page = Page(one_job(busy.memory))
     assert "damaged it is gone" in page.seen(f"{ONE}/checkpoints/2/files")
     assert page.get(f"/api/v1{ONE}/checkpoints/2/files?first=1").json()["files_in_all"] == 6
     assert "There is no such page; it names 6." in page.seen(f"{ONE}/checkpoints/2/files?page=9")
     assert page.get(f"{ONE}/checkpoints/3/files").status_code == 404
-
-
-def test_what_a_restore_found_is_said_of_the_damaged_checkpoint(busy: World) -> None:  # semantics R1
-    (file,) = Page(one_job(busy.memory)).get(f"/api/v1{ONE}/checkpoints/2/files?stage=routes").json()["files"]
-    busy.files.delete([file["path"]])
-    busy.coordinator().restore_latest()
-    page = Page(one_job(busy.memory))
-    assert f"damaged {file['path']}: it is gone" in page.seen(f"{ONE}/checkpoints/2")
+    assert f"damaged {file['path']}: it is gone" in page.seen(f"{ONE}/checkpoints/2"), "as the restore has found"
     assert page.get(f"/api/v1{ONE}/checkpoints/2").json()["damages"] == [f"{file['path']}: it is gone"]
     assert page.get(f"/api/v1{ONE}/checkpoints/1").json()["damages"] == []
 
@@ -415,27 +409,21 @@ def test_jobs_beyond_the_bound_are_not_looked_at(monkeypatch: pytest.MonkeyPatch
     assert sum(store.total for store in stores.values() if isinstance(store, RecordingStore)) == 1
 
 
-def test_savepoints_are_listed_with_their_folders() -> None:
-    world = World()
-    world.run_epoch("a")
-    taken = take(world)
-    seen = Page(one_job(world.memory)).seen(f"{ONE}/savepoints")
-    assert taken.uri in seen
-    assert "2 completed 1 a" in seen
-    assert "remembers no savepoint" in Page(one_job(MemoryStore())).seen(f"{ONE}/savepoints")
-
-
-def test_a_checkpoint_of_which_a_savepoint_was_taken_is_marked() -> None:
+def test_savepoints_are_listed_with_their_folders_and_their_checkpoints_marked() -> None:
     world = World()
     world.run_epoch("a", "b")
     assert "was taken of it" not in Page(one_job(world.memory)).get(f"{ONE}/history").text
     taken = take(world)
     page = Page(one_job(world.memory))
+    seen = page.seen(f"{ONE}/savepoints")
+    assert taken.uri in seen
+    assert "3 completed 2 b" in seen
     text = page.get(f"{ONE}/history").text
     assert text.count(f'title="savepoint {taken.id} was taken of it"') == 1
     assert f"savepoints of it {taken.id}" in page.seen(f"{ONE}/checkpoints/2")
     rows = page.get(f"/api/v1{ONE}/checkpoints").json()["checkpoints"]
     assert [(row["id"], row["savepoints"]) for row in rows] == [(2, [taken.id]), (1, [])]
+    assert "remembers no savepoint" in Page(one_job(MemoryStore())).seen(f"{ONE}/savepoints")
 
 
 def test_the_configuration_is_that_of_the_dag(page: Page) -> None:
@@ -452,15 +440,11 @@ def test_a_job_that_has_not_run_says_so() -> None:
     assert page.get(f"/api/v1{ONE}").json()["stats"]["triggered"] == 0
 
 
-def test_a_dag_without_a_group_shows_the_lines_to_add() -> None:
+def test_a_dag_has_no_job_or_several(busy: World) -> None:
     seen = Page(StandIn([dag_of("plain")], {})).get("/dags/plain").text
     assert "no checkpointed group" in seen
-    assert "with CheckpointedTaskGroup(" in seen
-
-
-def test_a_dag_with_several_jobs_lists_them(busy: World) -> None:
-    server = StandIn([dag_of("two", (STORAGE, "a"), (STORAGE, JOB))], {STORAGE: busy.memory})
-    page = Page(server)
+    assert "with CheckpointedTaskGroup(" in seen, "the lines to add"
+    page = Page(StandIn([dag_of("two", (STORAGE, "a"), (STORAGE, JOB))], {STORAGE: busy.memory}))
     assert "Jobs of two" in page.get("/dags/two").text
     assert page.get("/dags/two/jobs/epoch1.trigger").status_code == 200
     assert page.get(f"/dags/two/jobs/{JOB}").status_code == 200
@@ -506,18 +490,23 @@ def test_a_damaged_head_is_named(busy: World, page: Page) -> None:
     assert "head.json" in answer.text
 
 
-@pytest.mark.parametrize("path", ["/dags/none", "/dags/flights/jobs/none", f"{ONE}/checkpoints/99"])
-def test_what_is_not_there_is_404_and_says_what_is(page: Page, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        *((path, 404, "") for path in ("/dags/none", "/dags/flights/jobs/none", f"{ONE}/checkpoints/99")),
+        (f"{ONE}/history?status=NONE", 422, "<code>status</code>: "),
+        (f"{ONE}/history?page=0", 422, "<code>page</code>: "),
+        (f"{ONE}/history?page=x", 422, "<code>page</code>: "),
+        (f"{ONE}/history?run={'x' * 2_000}", 422, "<code>run</code>: "),
+    ],
+)
+def test_what_is_not_there_or_a_bad_question_is_a_page_that_says_so(
+    page: Page, path: str, status: int, said: str
+) -> None:
     answer = page.get(path)
-    assert answer.status_code == 404
+    assert answer.status_code == status
     assert words(answer.text)
-
-
-@pytest.mark.parametrize("query", ["?status=NONE", "?page=0", "?page=x", "?run=" + "x" * 2_000])
-def test_a_bad_question_is_refused(page: Page, query: str) -> None:
-    answer = page.get(f"{ONE}/history{query}")
-    assert answer.status_code == 422
-    assert f"<code>{query[1:].partition('=')[0]}</code>: " in answer.text
+    assert said in answer.text
 
 
 def test_without_a_session_a_browser_is_told_to_sign_in(page: Page) -> None:

@@ -47,10 +47,6 @@ def paths(page: Page, **values: str) -> list[str]:
     return [path for path in routed(page, "GET", **values) if "/interventions/" not in path and "/rows" not in path]
 
 
-def test_nothing_is_mounted(page: Page) -> None:
-    assert not [route for route in page.app.routes if isinstance(route, Mount)]
-
-
 def test_without_a_user_every_route_answers_401(page: Page) -> None:
     for path in routed(page, "GET"):
         assert page.get(path, user=None).status_code == 401, path
@@ -174,3 +170,4 @@ def test_files_have_their_types(page: Page) -> None:
 def test_the_description_names_every_route_of_the_interface(page: Page) -> None:
     described = page.get("/api/v1/openapi.json").json()["paths"]
     assert set(described) == {path for route in page.app.routes if "/api/" in (path := getattr(route, "path", ""))}
+    assert not [route for route in page.app.routes if isinstance(route, Mount)]

@@ -34,7 +34,7 @@ from tests.support.narrowing import expect
 from tests.support.world import grown_table
 from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import WrappedStore
-from tests.unit.cli.test_state import SCHEMA, STAGE, job, keep, parquet
+from tests.unit.cli.test_state import SCHEMA, STAGE, Counting, fields, job, keep, parquet
 from tests.unit.plugin.page.stand_in import (
     NARROW,
     ONE,
@@ -142,10 +142,7 @@ def test_who_may_only_read_runs_sees_no_rows() -> None:
 
 def test_rows_columns_and_texts_are_bounded() -> None:
     names = ["k", "v", *(f"c{number}" for number in range(COLUMNS))]
-    fields: list[dict[str, Any]] = [
-        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in names
-    ]
-    schema = json.dumps({"type": "struct", "fields": fields})
+    schema = json.dumps(fields(**dict.fromkeys(names, "string")))
     columns = {name: ["x" * (CELL + 1)] * (ROWS + 1) for name in names}
     found = Page(one_job(kept(columns, schema=schema).memory)).get(API).json()
     assert (found["columns"], found["more_columns"]) == (names[:COLUMNS], 2)
@@ -154,14 +151,6 @@ def test_rows_columns_and_texts_are_bounded() -> None:
 
 
 def test_no_more_bytes_are_read_than_a_page_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counting(WrappedStore):
-        read = 0
-
-        def read_range(self, key: str, start: int, length: int) -> bytes:
-            data = super().read_range(key, start, length)
-            self.read += len(data)
-            return data
-
     text = [f"{number * 2654435761 % 2**64:016x}" * 200 for number in range(200)]
     store = Counting(kept({"k": text, "v": text}).memory)
     page = Page(one_job(store))
@@ -312,10 +301,7 @@ def test_what_masking_hides_is_not_shown() -> None:
 
 
 def test_a_column_that_is_named_like_a_secret_is_not_shown() -> None:
-    fields: list[dict[str, Any]] = [
-        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("k", "api_token")
-    ]
-    schema = json.dumps({"type": "struct", "fields": fields})
+    schema = json.dumps(fields(k="string", api_token="string"))
     found = Page(one_job(kept({"k": ["a", "b"], "api_token": [41, None]}, schema=schema).memory)).get(API).json()
     assert [row["api_token"] for row in found["rows"]] == ["***", None]
 

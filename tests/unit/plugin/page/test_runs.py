@@ -12,7 +12,7 @@ from airflow_cairn.plugin.page.declared_jobs import declared_jobs
 from tests.support.page_world import busy_world
 from tests.support.shut_down import shut_down
 from tests.support.world.world import JOB, World
-from tests.unit.plugin.page.stand_in import NARROW, ONE, STORAGE, VIEWER, dag_of, one_job, words
+from tests.unit.plugin.page.stand_in import NARROW, ONE, STORAGE, VIEWER, Page, StandIn, dag_of, words
 from tests.unit.plugin.page.test_operations import TOKEN, form_of, polled
 
 CHECKPOINT = f"{ONE}/interventions/checkpoint"
@@ -26,9 +26,13 @@ def busy() -> World:
     return busy_world(system_runtime().now_ms() - 20_000)
 
 
-def test_airflow_makes_a_run_once(busy: World) -> None:  # semantics T2
-    server = one_job(busy.memory)
-    page = polled(server)
+@pytest.fixture
+def page(server: StandIn) -> Page:
+    """Pages that look each time."""
+    return polled(server)
+
+
+def test_airflow_makes_a_run_once(busy: World, server: StandIn, page: Page) -> None:  # semantics T2
     assert CHECKPOINT in page.get(ONE).text
     asked = page.get(CHECKPOINT)
     assert "Airflow makes a run of flights now." in words(asked.text)
@@ -43,9 +47,7 @@ def test_airflow_makes_a_run_once(busy: World) -> None:  # semantics T2
     assert busy.coordinator().head().interventions == ()
 
 
-def test_a_program_polls_the_run_until_its_checkpoint_has_completed(busy: World) -> None:
-    server = one_job(busy.memory)
-    page = polled(server)
+def test_a_program_polls_the_run_until_its_checkpoint_has_completed(busy: World, page: Page) -> None:
     plan = page.get(f"{API}/interventions/checkpoint").json()
     body = f'{{"agreed": "{plan["agreed"]}", "operation": "{plan["operation"]}"}}'
 
@@ -64,9 +66,7 @@ def test_a_program_polls_the_run_until_its_checkpoint_has_completed(busy: World)
     assert page.get(address.removeprefix("/api/v1")).headers["location"].endswith(f"history?run={run_id}")
 
 
-def test_a_run_that_failed_says_so(busy: World) -> None:
-    server = one_job(busy.memory)
-    page = polled(server)
+def test_a_run_that_failed_says_so(server: StandIn, page: Page) -> None:
     server.airflow.runs["cairn__x"] = "failed"
     found = page.get(f"{API}/operations/x").json()
     assert (found["status"], found["checkpoint"]) == ("COMPLETED", None)
@@ -74,9 +74,7 @@ def test_a_run_that_failed_says_so(busy: World) -> None:
     assert page.get(f"{API}/operations/y").status_code == 404
 
 
-def test_what_would_not_begin_says_why(busy: World) -> None:
-    server = one_job(busy.memory)
-    page = polled(server)
+def test_what_would_not_begin_says_why(busy: World, server: StandIn, page: Page) -> None:
     server.airflow.paused.add("flights")
     answer = page.get(CHECKPOINT)
     assert (answer.status_code, "unpause it" in answer.text) == (409, True)
@@ -87,34 +85,30 @@ def test_what_would_not_begin_says_why(busy: World) -> None:
     assert CHECKPOINT not in page.get(ONE).text
 
 
-def test_airflow_has_the_last_word(busy: World) -> None:
-    """The right to edit runs need not include the right to make one."""
-    server = one_job(busy.memory)
-    page = polled(server)
-    form = form_of(page.get(CHECKPOINT, user=NARROW))
-    answer = page.post(CHECKPOINT, form, user=NARROW)
-    assert (answer.status_code, "Airflow refuses this" in answer.text) == (403, True)
-    assert "Airflow answers 403: Forbidden" in answer.text
+@pytest.mark.parametrize(
+    ("user", "declines", "status", "said"),
+    [
+        (NARROW, "", 403, "Airflow refuses this"),
+        ("admin", "DAG flights is not valid now", 502, "own API did not do this"),
+    ],
+)
+def test_airflow_has_the_last_word(
+    server: StandIn, page: Page, user: str, declines: str, status: int, said: str
+) -> None:
+    """The right to edit runs need not include the right to make one. No advice is given about a connection."""
+    form = form_of(page.get(CHECKPOINT, user=user))
+    server.airflow.declines = declines
+    answer = page.post(CHECKPOINT, form, user=user)
+    assert (answer.status_code, said in answer.text) == (status, True)
+    assert f"Airflow answers {400 if declines else 403}: {declines or 'Forbidden'}" in answer.text
+    assert "connection" not in answer.text
     assert server.airflow.runs == {}
     assert page.get(CHECKPOINT, user=VIEWER).status_code == 403
 
 
-def test_what_airflow_says_is_shown_and_no_advice_about_a_connection(busy: World) -> None:
-    server = one_job(busy.memory)
-    page = polled(server)
-    form = form_of(page.get(CHECKPOINT))
-    server.airflow.declines = "DAG flights is not valid now"
-    answer = page.post(CHECKPOINT, form)
-    assert (answer.status_code, "own API did not do this" in answer.text) == (502, True)
-    assert "Airflow answers 400: DAG flights is not valid now" in answer.text
-    assert "connection" not in answer.text
-
-
-def test_a_confirmation_is_of_all_tasks_though_not_all_are_shown(busy: World) -> None:  # semantics F1
-    busy.coordinator().abort(4, Reason.CHECKPOINT_EXPIRED, "too slow")
-    server = one_job(busy.memory)
+def test_a_confirmation_is_of_all_tasks_though_not_all_are_shown(busy: World, server: StandIn, page: Page) -> None:
+    busy.coordinator().abort(4, Reason.CHECKPOINT_EXPIRED, "too slow")  # semantics F1
     server.airflow.failed = [f"epoch.task_{number:02}" for number in range(50)]
-    page = polled(server)
     asked = page.get(CLEAR)
     assert "and 30 more" in words(asked.text)
     server.airflow.failed[-1] = "epoch.task_99"
@@ -123,11 +117,9 @@ def test_a_confirmation_is_of_all_tasks_though_not_all_are_shown(busy: World) ->
     assert [each for each in server.airflow.cleared if not each["dry_run"]] == []
 
 
-def test_a_region_runs_again(busy: World) -> None:  # semantics F1
+def test_a_region_runs_again(busy: World, server: StandIn, page: Page) -> None:  # semantics F1
     busy.coordinator().abort(4, Reason.CHECKPOINT_EXPIRED, "too slow")
-    server = one_job(busy.memory)
     server.airflow.failed = ["epoch.report", "epoch.routes", "epoch.wait_for_checkpoint"]
-    page = polled(server)
     assert "/interventions/clear?checkpoint=4&amp;stage=routes" in page.get(f"{ONE}/checkpoints/4").text
     asked = page.get(CLEAR)
     seen = words(asked.text)
@@ -142,10 +134,8 @@ def test_a_region_runs_again(busy: World) -> None:  # semantics F1
     assert [each[2] for each in server.logged] == ["cairn.clear"]
 
 
-def test_a_region_that_somebody_else_has_cleared_is_left_alone(busy: World) -> None:
-    server = one_job(busy.memory)
+def test_a_region_that_somebody_else_has_cleared_is_left_alone(server: StandIn, page: Page) -> None:
     server.airflow.failed = ["epoch.routes"]
-    page = polled(server)
     form = form_of(page.get(CLEAR))
     server.airflow.failed = []
     assert page.post(CLEAR, form).status_code == 409
