@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
 from airflow_cairn.hooks.airflow_api import AirflowApiHook, TaskFacts
-from airflow_cairn.hooks.airflow_api_access import access_of, check_airflow_api
+from airflow_cairn.hooks.airflow_api_access import access_of
 from airflow_cairn.hooks.task_refs import TaskRef, clear_body, failed_body
 from airflow_cairn.plugin.page.airflow_server import OwnAirflowApi
 from tests.support.airflow_fixtures import DagFile, Define
@@ -386,6 +386,7 @@ def test_a_connection_that_is_not_there(
 ) -> None:
     error = dag_file.error(f"from airflow_cairn import IcebergTable\n{group(edge, options)}")
     assert why in error
+    assert "Define it where the dag processor sees it too" in error
     assert "airflow_api_conn_id=None to clear manually" in error
     assert "group=`epoch` airflow_api_conn_id=`cairn_airflow_api`" in error
     assert dag_processor.asked == ["cairn_airflow_api"]
@@ -394,9 +395,6 @@ def test_a_connection_that_is_not_there(
 def test_a_connection_that_cannot_be_used(dag_file: DagFile, dag_processor: Supervisor, connections: Define) -> None:
     connections("of_team_a", '{"conn_type": "https", "host": "airflow.example"}')
     assert "the connection names no user" in dag_file.error(group(options=', airflow_api_conn_id="of_team_a"'))
-
-
-def test_one_that_is_there(dag_file: DagFile, dag_processor: Supervisor, connections: Define) -> None:
     connections("cairn_airflow_api", "https://me:it@airflow.example")
     dag_file.dag(group())
 
@@ -422,11 +420,6 @@ def test_a_task_does_not_look(dag_file: DagFile, dag_processor: Supervisor, monk
 def test_who_parses_without_an_airflow_does_not_look(dag_file: DagFile) -> None:
     """A test, or `cairn regions`."""
     dag_file.dag(group())
-
-
-def test_the_text_names_what_to_do(dag_processor: Supervisor) -> None:
-    with pytest.raises(InvalidConfigError, match="Define it where the dag processor sees it too"):
-        check_airflow_api("nowhere", "a, b", group="epoch")
 
 
 @pytest.fixture
@@ -485,15 +478,12 @@ def test_what_has_failed_is_cleared_with_what_is_behind_it(run: str, tasks: list
     assert body == {**clear_body(run, tasks, "why"), **meant}
 
 
-def test_a_note_is_cut_to_what_airflow_takes() -> None:
-    body = ClearTaskInstancesBody.model_validate(clear_body("r", [TaskRef("a")], "why " * 500))
-    assert body.note == "why " * 250
-
-
 def test_every_field_that_airflow_knows_is_sent() -> None:
     """A field that is left out takes Airflow's default, which a later version may widen."""
     known = set(ClearTaskInstancesBody.model_fields) - {"start_date", "end_date"}
     assert set(clear_body("r", [TaskRef("a")], "")) == known
+    body = ClearTaskInstancesBody.model_validate(clear_body("r", [TaskRef("a")], "why " * 500))
+    assert body.note == "why " * 250, "cut to what Airflow takes"
 
 
 @pytest.mark.parametrize(

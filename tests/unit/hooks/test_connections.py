@@ -77,21 +77,14 @@ def test_keys_in_the_extra(connections: Define) -> None:
 
 
 def test_without_keys_the_chain_finds_them(connections: Define) -> None:
-    found = hook(connections, extra={"region_name": "eu-west-1"})
-    assert found.options == S3Options(region="eu-west-1")
-    assert found.driver_environment() == {}
-
-
-def test_without_a_connection() -> None:
-    found = CheckpointStorageHook("s3://lake/cairn")
-    assert found.options is None
-    assert found.driver_environment() == {}
-
-
-def test_files_ask_for_no_connection() -> None:
-    found = CheckpointStorageHook("file:///lake", "is_not_defined")
-    assert found.open_store().describe()
-    assert (found.driver_conf(), found.driver_environment()) == ({}, {})
+    for found, options in (
+        (hook(connections, extra={"region_name": "eu-west-1"}), S3Options(region="eu-west-1")),
+        (CheckpointStorageHook("s3://lake/cairn"), None),
+    ):
+        assert (found.options, found.driver_environment()) == (options, {})
+    files = CheckpointStorageHook("file:///lake", "is_not_defined")
+    assert files.open_store().describe(), "it asks for no connection"
+    assert (files.driver_conf(), files.driver_environment()) == ({}, {})
 
 
 def test_secrets_are_masked_in_logs(connections: Define) -> None:
@@ -283,17 +276,9 @@ def test_the_button_says_what_is_wrong(connections: Define, tmp_path: Path) -> N
     ("extra", "missing", "text"),
     [
         ({}, (), r"the connection names no catalog: fill in Catalog, such as lake for the table lake"),
-        (
-            {"catalog": "lake", "type": "odd"},
-            (),
-            r"the catalog lake does not answer: ValueError: .*odd.*\. Check",
-        ),
+        ({"catalog": "lake", "type": "odd"}, (), r"the catalog lake does not answer: ValueError: .*odd.*\. Check"),
         ({"catalog": "lake"}, (), r"the catalog lake does not answer: ValueError: URI missing.*\. Check type, URI"),
-        (
-            {"catalog": "lake", "type": "sql"},
-            ("pyiceberg",),
-            r".*pyiceberg.*: pip install 'airflow-cairn\[iceberg\]'",
-        ),
+        ({"catalog": "lake", "type": "sql"}, ("pyiceberg",), r".*pyiceberg.*: pip install 'airflow-cairn\[iceberg\]'"),
         (
             {"catalog": "lake", "type": "hive", "uri": "thrift://h"},
             (),

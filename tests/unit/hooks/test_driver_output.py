@@ -99,17 +99,10 @@ def test_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     assert said == printed
 
 
-def test_the_cause_is_the_end_of_the_last_traceback_without_secrets() -> None:
-    """An error that Spark logs while it ends is not the cause."""
-    output = DriverOutput()
-    for line in FAILED.splitlines():
-        output.line(line)
-    assert output.cause({}) == "ValueError: password=*** is wrong"
-
-
 @pytest.mark.parametrize(
     ("printed", "cause"),
     [
+        (FAILED, "ValueError: password=*** is wrong"),  # an error that Spark logs while it ends is not the cause
         ("26/11/24 14:31:12 ERROR SparkContext: No space left on device\n", "SparkContext: No space left on device"),
         ("Error: Failed to load class com.example.Main.\n", "Error: Failed to load class com.example.Main."),
         (
@@ -127,9 +120,7 @@ def test_the_cause_is_the_end_of_the_last_traceback_without_secrets() -> None:
         ),
     ],
 )
-def test_the_cause_where_no_traceback_is_the_last_word(
-    printed: str, cause: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_cause_is_the_last_word_without_secrets(printed: str, cause: str) -> None:
     output = DriverOutput()
     for line in printed.splitlines(keepends=True):
         output.line(line)

@@ -1,8 +1,7 @@
 """Features that Airflow 3.2 lacks are off: no task is given a policy, and a restart strategy is refused by name."""
 
 import importlib.util
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -22,7 +21,7 @@ from airflow_cairn.operators import (
 )
 from airflow_cairn.tasks import metrics
 from tests.support.airflow_fixtures import DagFile
-from tests.support.narrowing import known
+from tests.unit.storage.test_older_pythons import loaded
 
 WHERE: dict[str, Any] = {"storage": "file:///lake", "job": "flights"}
 MADE = {
@@ -49,13 +48,9 @@ def older(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("operator", MADE)
-def test_a_task_has_a_policy(operator: str) -> None:
+def test_no_task_is_given_a_policy(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MADE[operator]().retry_policy is not None
-
-
-@pytest.mark.parametrize("operator", MADE)
-@pytest.mark.usefixtures("older")
-def test_no_task_is_given_a_policy(operator: str) -> None:
+    monkeypatch.setattr(versions, "HAS_RETRY_POLICIES", False)
     assert MADE[operator]().retry_policy is None
 
 
@@ -75,15 +70,6 @@ def test_a_restart_strategy_is_refused_at_parse(dag_file: DagFile) -> None:
 def test_a_clear_says_no_reason() -> None:
     """Airflow 3.2 refuses a field that it does not know."""
     assert "note" not in clear_body("r", [TaskRef("a")], "why")
-
-
-def loaded(module: ModuleType) -> ModuleType:
-    assert module.__file__ is not None
-    spec = known(importlib.util.spec_from_file_location(f"{module.__name__}_again", Path(module.__file__)))
-    assert spec.loader is not None
-    again = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(again)
-    return again
 
 
 def test_the_features_follow_from_what_airflow_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,13 +211,10 @@ def test_every_process_of_airflow_reports() -> None:
     assert silent == []
 
 
-def test_the_page_has_every_metric() -> None:
+def test_the_page_has_every_metric_and_there_is_no_other() -> None:
     assert "metrics" in marks()
     rows = [row.split(" | ")[:2] for row in part("metrics").splitlines()[2:]]
     assert rows == [[f"| `{each.name}`", str(each.kind)] for each in METRICS]
-
-
-def test_there_is_no_other_metric() -> None:
     assert {each for each in vars(metrics).values() if isinstance(each, metrics.Metric)} == set(METRICS)
 
 
@@ -261,6 +258,8 @@ def test_rules_and_dashboard_name_only_metrics_that_exist() -> None:
         named = {name for text in texts for name in re.findall(r"\bcairn_\w+", text)}
         assert named, where
         assert named <= series(), f"{where}: {named - series()}"
+    shown = " ".join(expressions()["dashboard"])
+    assert [each.name for each in METRICS if exported(each) not in shown] == []
 
 
 def test_every_rule_is_tried_in_time() -> None:
@@ -272,11 +271,6 @@ def test_every_rule_is_tried_in_time() -> None:
     assert begins == waits == {rule["alert"] for group in rules for rule in group["rules"] if "alert" in rule}
     recorded = {each["expr"] for case in cases for each in case.get("promql_expr_test", ())}
     assert recorded == {rule["record"] for group in rules for rule in group["rules"] if "record" in rule}
-
-
-def test_the_dashboard_shows_every_metric() -> None:
-    shown = " ".join(expressions()["dashboard"])
-    assert [each.name for each in METRICS if exported(each) not in shown] == []
 
 
 def test_the_reasons_that_rules_and_dashboard_name_are_reasons() -> None:

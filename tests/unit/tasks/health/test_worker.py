@@ -208,14 +208,11 @@ def versions(**installed: str | None) -> list[str]:
 def test_versions_that_do_not_fit() -> None:
     assert versions() == []
     assert versions(**{"apache-airflow": "3.1.8", "boto3": None}) == ["apache-airflow", "boto3"]
+    assert names(checks.check_features("3.2.2", whole=False)) == ["airflow-limited"]
+    assert names(checks.check_features("3.3.0", whole=True)) == []
     assert versions(pyspark="5.0.0") == ["pyspark"]
     assert versions(pyspark=None) == ["pyspark"]
     assert versions(**{"pyspark": None, "pyspark-client": "4.1.0"}) == [], "all stages over Spark Connect"
-
-
-def test_an_airflow_on_which_some_is_switched_off() -> None:
-    assert names(checks.check_features("3.2.2", whole=False)) == ["airflow-limited"]
-    assert names(checks.check_features("3.3.0", whole=True)) == []
 
 
 def point(value: str) -> EntryPoint:
@@ -243,9 +240,6 @@ def test_settings_that_break_recovery() -> None:
     assert settings(min_heartbeat_interval=120) == ["heartbeat-short"]
     assert settings(task_instance_heartbeat_timeout=86_400) == ["heartbeat-long"]
     assert settings(killed_task_cleanup_time=2) == ["kill-time-short"]
-
-
-def test_one_task_at_a_time() -> None:
     assert names(checks.check_executor("LocalExecutor", 32)) == []
     assert names(checks.check_executor("LocalExecutor", 1)) == ["parallelism-one"]
 
@@ -278,7 +272,11 @@ def of_api(conn_id: str = "cairn_airflow_api", dag_id: str = "flights") -> list[
         return found or names([*api_checks.check_components(hook), *api_checks.check_dag(hook, dag_id)])
 
 
-def test_an_airflow_that_is_well(api: dict[str, Answer]) -> None:
+@pytest.mark.parametrize("of_another", [False, True])
+def test_an_airflow_that_is_well(api: dict[str, Answer], backend: Callable[[str], None], of_another: bool) -> None:
+    """The connection may be that of another backend than the one that is away."""
+    if of_another:
+        backend("Away")
     assert of_api() == []
 
 
@@ -359,11 +357,6 @@ def test_a_connection_that_could_not_be_fetched_may_be_defined(
     broken = [each for each in examine_worker(s3=False, cluster="lake_spark").findings if each.subject == "lake_spark"]
     assert [each.name for each in broken] == ["connection-broken"]
     assert re.search(said, broken[0].what)
-
-
-def test_a_connection_that_another_backend_has_is_used(api: dict[str, Answer], backend: Callable[[str], None]) -> None:
-    backend("Away")
-    assert of_api() == []
 
 
 @pytest.fixture

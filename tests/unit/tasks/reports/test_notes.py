@@ -1,6 +1,5 @@
 """A run's note says what became of its epoch, once, and a person's own words in it stay."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,7 @@ from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.tasks.reports.notes import completed, failed, failed_over, merged, owed, rewound
 from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.api_stand_in import ApiStandIn, OneRun
+from tests.support.api_stand_in import ApiStandIn, OneRun, airflow_api, connect
 from tests.support.narrowing import expect
 
 RUN = "manual__r1"
@@ -35,9 +34,7 @@ def run() -> OneRun:
 
 @pytest.fixture
 def api(run: OneRun, connections: Define) -> Iterator[ApiStandIn]:
-    with ApiStandIn(run) as stand_in:
-        facts = {"conn_type": "http", "host": stand_in.url, "password": "ready-made-7431"}
-        connections("cairn_airflow_api", json.dumps(facts))
+    with airflow_api(run, connections) as stand_in:
         yield stand_in
 
 
@@ -92,39 +89,31 @@ def test_a_failed_epoch(job: Job, run: OneRun, api: ApiStandIn) -> None:
     )
 
 
-def test_an_api_that_refuses_fails_no_epoch(job: Job, run: OneRun, api: ApiStandIn, said: Said) -> None:
-    run.refuses = 403
-    job.complete(RUN)
-    assert waiting(job).execute(at())["checkpoint"] == 1
-    assert "No note on the run manual__r1: the connection's user may not do this" in said.text
-    assert len(api.asked) == 1
-
-
-def test_an_api_that_is_away_is_asked_once(job: Job, connections: Define, said: Said) -> None:
-    with ApiStandIn(lambda asked: None) as gone:
-        url = gone.url
-    connections("cairn_airflow_api", json.dumps({"conn_type": "http", "host": url, "password": "ready-made-7431"}))
-    job.complete(RUN)
-    assert waiting(job).execute(at())["checkpoint"] == 1
-    assert "No note on the run manual__r1: Airflow's API cannot be reached" in said.text
-
-
-def test_a_connection_that_may_not_be_read_fails_no_epoch(
-    job: Job, said: Said, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("refuses", "on the run manual__r1: the connection's user may not do this"),
+        ("is away", "on the run manual__r1: Airflow's API cannot be reached"),
+        ("is denied", "on the run manual__r1: the secrets back end denies it"),
+        ("is undefined", "on the run: the connection cairn_airflow_api to Airflow's API is not defined"),
+    ],
+)
+def test_an_api_that_cannot_be_used_fails_no_epoch(
+    job: Job, run: OneRun, connections: Define, said: Said, monkeypatch: pytest.MonkeyPatch, how: str, why: str
 ) -> None:
     def denied(*_: object) -> None:
         raise PermissionError("the secrets back end denies it")
 
-    monkeypatch.setattr("airflow_cairn.hooks.airflow_api.AirflowApiHook.get_connection", denied)
+    if how == "is denied":
+        monkeypatch.setattr("airflow_cairn.hooks.airflow_api.AirflowApiHook.get_connection", denied)
+    run.refuses = 403 if how == "refuses" else None
     job.complete(RUN)
-    assert waiting(job).execute(at())["checkpoint"] == 1
-    assert "No note on the run manual__r1: the secrets back end denies it" in said.text
-
-
-def test_without_the_connection_nothing_is_asked(job: Job, said: Said) -> None:
-    job.complete(RUN)
-    assert waiting(job).execute(at())["checkpoint"] == 1
-    assert "No note on the run: the connection cairn_airflow_api to Airflow's API is not defined" in said.text
+    with ApiStandIn(run if how == "refuses" else lambda _: None) as api:
+        if how != "is undefined":
+            connect(connections, api)
+        assert waiting(job).execute(at())["checkpoint"] == 1
+    assert f"No note {why}" in said.text
+    assert how != "refuses" or len(api.asked) == 1
 
 
 def test_a_group_that_uses_no_api(job: Job, run: OneRun, api: ApiStandIn) -> None:
