@@ -139,11 +139,13 @@ def test_the_last_try_of_a_region_that_may_fail(job: Job, said: Said) -> None:  
     assert job.coordinator.head().completed[0].left_out == ("routes",)
 
 
-def test_a_failure_that_airflow_does_not_try_again_is_the_last(job: Job, said: Said) -> None:  # semantics F6
-    ti = _may_fail(job)
+@pytest.mark.parametrize("tried_again", [True, False])
+def test_a_failure_is_the_last_where_airflow_does_not_try_again(job: Job, said: Said, tried_again: bool) -> None:
+    ti = _may_fail(job)  # semantics F2, F6
     ti.try_number = 1
-    call(stage(job), ti, exception=AirflowFailException("no"))
-    assert "stage routes failed, and no other try follows" in said.text
+    call(stage(job), ti, **({} if tried_again else {"exception": AirflowFailException("no")}))
+    assert ("stage routes failed, and no other try follows" in said.text) is not tried_again
+    assert job.coordinator.head().pending[0].attempt == (2 if tried_again else 1)
 
 
 def test_the_last_try_where_too_much_has_failed(job: Job, said: Said) -> None:  # semantics F6
@@ -160,13 +162,6 @@ def test_what_a_source_refuses_is_left_to_its_own_words(job: Job, said: Said) ->
     call(stage(job), ti, exception=RefusedError("files were read since. Mark this run as done", code="source_refused"))
     assert "stage routes failed: files were read since. Mark this run as done" in said.text
     assert "clear the failed stages" not in said.text
-
-
-def test_a_try_that_another_one_follows_fails_over(job: Job) -> None:  # semantics F2
-    ti = _may_fail(job)
-    ti.try_number = 1
-    call(stage(job), ti)
-    assert job.coordinator.head().pending[0].attempt == 2
 
 
 def test_other_tasks(job: Job, said: Said) -> None:

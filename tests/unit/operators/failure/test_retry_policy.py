@@ -93,19 +93,10 @@ def fail(job: Job, error: BaseException = BOOM, *, begins: bool = True, **more: 
     return decision
 
 
-def test_a_restart_waits_for_the_strategys_delay(job: Job) -> None:  # semantics F4, F5
-    strict(job, FixedDelayRestart(2, timedelta(minutes=5)))
-    decision = fail(job)
-    assert decision.action is RetryAction.RETRY
-    assert decision.retry_delay is not None
-    assert timedelta(minutes=4) < decision.retry_delay <= timedelta(minutes=5)
-    assert decision.reason == "checkpoint 2, attempt 2: restart 1, 1 left"
-    assert [entry.detail for entry in job.coordinator.head().history] == ["routes: RuntimeError: boom"]
-
-
 @pytest.mark.parametrize(
     ("error", "counted"),
     [
+        (BOOM, "restart 1, 1 left"),
         (ForbiddenError("403"), "no restart counted, 2 left"),
         (UnavailableError("503"), "no restart counted, 2 left"),
         (StageFailedError("stage routes failed: 403", of_store=True), "no restart counted, 2 left"),
@@ -113,12 +104,16 @@ def test_a_restart_waits_for_the_strategys_delay(job: Job) -> None:  # semantics
         (DocumentError("a file is broken"), "restart 1, 1 left"),
     ],
 )
-def test_a_store_that_refuses_uses_up_no_restart(job: Job, error: Exception, counted: str) -> None:  # semantics F4
+def test_a_restart_waits_for_the_strategys_delay(job: Job, error: Exception, counted: str) -> None:
+    """semantics F4, F5: a store that refuses uses up no restart."""
     strict(job, FixedDelayRestart(2, timedelta(minutes=5)))
     decision = fail(job, error)
-    assert decision.reason == f"checkpoint 2, attempt 2: {counted}"
+    assert decision.action is RetryAction.RETRY
     assert decision.retry_delay is not None
     assert timedelta(minutes=4) < decision.retry_delay <= timedelta(minutes=5)
+    assert decision.reason == f"checkpoint 2, attempt 2: {counted}"
+    (ended,) = job.coordinator.head().history
+    assert error is not BOOM or ended.detail == "routes: RuntimeError: boom"
 
 
 def test_a_clock_that_was_ahead_makes_no_delay_longer(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,14 +299,13 @@ def test_two_who_decide_are_refused(dag_file: DagFile) -> None:  # semantics F4,
         (NoSavepointError("not copied yet"), RetryAction.FAIL),
         (UnavailableError("later"), RetryAction.DEFAULT),
         (CallbackError("not yet", code="master_hook"), RetryAction.DEFAULT),
+        (RefusedError("no asset has been updated", code="source_refused"), RetryAction.FAIL),
+        (RefusedError("still needed", code="savepoint_refused"), RetryAction.FAIL),
+        (RuntimeError("of somebody else"), RetryAction.DEFAULT),
     ],
 )
-def test_a_trigger_that_no_retry_cures_fails_at_once(error: Exception, action: RetryAction) -> None:  # semantics F4, R3
-    task = TriggerCheckpointOperator(
-        task_id="t", reads_window=False, storage="file:///s", job="j", stages=[StageSpec("a")]
-    )
-    assert task.retry_policy is not None
-    assert task.retry_policy.evaluate(error, 1, 3).action is action
+def test_what_no_retry_cures_fails_at_once(error: Exception, action: RetryAction) -> None:  # semantics F4, R3
+    assert FAIL_FAST.evaluate(error, 1, 3).action is action
 
 
 ROOMS = (
@@ -357,26 +351,13 @@ def test_a_code_outlives_a_process_and_names_the_error_in_stored_texts() -> None
 
 
 @pytest.mark.parametrize(
-    ("error", "action"),
-    [
-        (NoSavepointError("there is none"), RetryAction.FAIL),
-        (RefusedError("no asset has been updated", code="source_refused"), RetryAction.FAIL),
-        (RefusedError("still needed", code="savepoint_refused"), RetryAction.FAIL),
-        (UnavailableError("later"), RetryAction.DEFAULT),
-        (RuntimeError("of somebody else"), RetryAction.DEFAULT),
-    ],
-)
-def test_what_no_retry_cures_is_not_retried(error: Exception, action: RetryAction) -> None:  # semantics F4
-    assert FAIL_FAST.evaluate(error, 1, 3).action is action
-
-
-@pytest.mark.parametrize(
     ("operator", "arguments"),
     [
         (SavepointOperator, {"job": "flights", "target": "s3://kept/x"}),
         (StopWithSavepointOperator, {"job": "flights", "target": "s3://kept/x"}),
         (DisposeSavepointOperator, {"savepoint": "s3://kept/x"}),
         (RestoreLatestCheckpointOperator, {"job": "flights"}),
+        (TriggerCheckpointOperator, {"job": "flights", "reads_window": False, "stages": [StageSpec("a")]}),
     ],
 )
 def test_the_tasks_have_that_policy(operator: Any, arguments: dict[str, Any]) -> None:  # semantics F4

@@ -59,16 +59,15 @@ def test_the_one_stage_that_a_group_begins_with(dag_file: DagFile, outside: str)
 MAPPED = "SparkEpochOperator.partial(task_id='m').expand(application=['x.py', 'y.py'])"
 
 
-@pytest.mark.parametrize(
-    ("inside", "first"),
-    [
-        ("pass", [("a", -1), ("b", -1)]),
-        (f"b >> {MAPPED} << a", [("a", -1), ("b", -1)]),
-        (f"a >> b << {MAPPED}", [("a", -1), ("m", 0)]),
-        (f"{MAPPED} >> [a, b]", [("m", 0)]),
-    ],
-    ids=["two stages", "two before a mapped one", "a mapped one beside another", "a mapped one"],
-)
+SEVERAL = {
+    "two stages": ("pass", [("a", -1), ("b", -1)]),
+    "two before a mapped one": (f"b >> {MAPPED} << a", [("a", -1), ("b", -1)]),
+    "a mapped one beside another": (f"a >> b << {MAPPED}", [("a", -1), ("m", 0)]),
+    "a mapped one": (f"{MAPPED} >> [a, b]", [("m", 0)]),
+}
+
+
+@pytest.mark.parametrize(("inside", "first"), SEVERAL.values(), ids=SEVERAL)
 def test_several_stages_that_a_group_begins_with(dag_file: DagFile, inside: str, first: list[tuple[str, int]]) -> None:
     """semantics T10"""
     dag, trigger = parsed(dag_file, inside)
@@ -82,37 +81,31 @@ def test_several_stages_that_a_group_begins_with(dag_file: DagFile, inside: str,
     assert [trigger_before(task) for task in plain] == [trigger if uid in began else None for uid in "ab"]
 
 
-@pytest.mark.parametrize(
-    ("default_args", "inside", "outside", "rules"),
-    [
-        ("", "a >> b", "pass", {"a": "always", "b": "all_success"}),
-        ("", "pass", "pass", {"a": "always", "b": "always"}),
-        ("", f"a >> b << {MAPPED}", "pass", {"a": "always", "b": "all_success", "m": "all_success"}),
-        ("", "a.trigger_rule = 'all_done'; a >> b", "pass", {"a": "all_done"}),
-        ("", "a >> b", "before >> epoch", {"a": "all_success"}),
-        ("", "a >> b", "before >> a", {"a": "all_success"}),
-        ("", "pass", "before >> a", {"a": "all_success", "b": "all_success"}),
-        ("", "EmptyOperator(task_id='plain')", "pass", {"a": "all_success", "b": "all_success"}),
-        ("{'on_success_callback': print}", "a >> b", "pass", {"a": "all_success"}),
-        ("{'on_execute_callback': print}", "a >> b", "pass", {"a": "all_success"}),
-        ("{'inlets': [Asset('x')]}", "a >> b", "pass", {"a": "all_success"}),
-        ("{'outlets': [Asset('x')]}", "a >> b", "pass", {"a": "all_success"}),
-    ],
-    ids=[
-        "one",
-        "two",
-        "one beside a mapped one",
-        "with a rule of its own",
-        "a task before the group",
-        "a task before it",
-        "a task before another",
-        "a plain task beside it",
-        "the trigger's task runs: success callback",
-        "the trigger's task runs: execute callback",
-        "the trigger's task runs: inlets",
-        "the trigger's task runs: outlets",
-    ],
-)
+BEGINS: dict[str, tuple[str, str, str, dict[str, str]]] = {
+    "one": ("", "a >> b", "pass", {"a": "always", "b": "all_success"}),
+    "two": ("", "pass", "pass", {"a": "always", "b": "always"}),
+    "one beside a mapped one": (
+        "",
+        f"a >> b << {MAPPED}",
+        "pass",
+        {"a": "always", **dict.fromkeys("bm", "all_success")},
+    ),
+    "with a rule of its own": ("", "a.trigger_rule = 'all_done'; a >> b", "pass", {"a": "all_done"}),
+    "a task before the group": ("", "a >> b", "before >> epoch", {"a": "all_success"}),
+    "a task before it": ("", "a >> b", "before >> a", {"a": "all_success"}),
+    "a task before another": ("", "pass", "before >> a", {"a": "all_success", "b": "all_success"}),
+    "a plain task": ("", "EmptyOperator(task_id='plain')", "pass", {"a": "all_success", "b": "all_success"}),
+    **{
+        f"the trigger's task runs: {fact}": (f"{{'{fact}': {value}}}", "a >> b", "pass", {"a": "all_success"})
+        for fact, value in (
+            *(("on_success_callback", "print"), ("on_execute_callback", "print")),
+            *(("inlets", "[Asset('x')]"), ("outlets", "[Asset('x')]")),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(("default_args", "inside", "outside", "rules"), BEGINS.values(), ids=BEGINS)
 def test_a_first_stage_begins_in_the_round_that_passes_over_the_triggers_task(
     dag_file: DagFile, default_args: str, inside: str, outside: str, rules: dict[str, str]
 ) -> None:
@@ -138,25 +131,17 @@ def test_an_instance_of_a_mapped_stage_knows_what_it_may_do(dag_file: DagFile) -
     assert where_of(dag.get_task("epoch.a"), "flights", "r1").trigger == TaskRef("epoch.m", 0)
 
 
-@pytest.mark.parametrize(
-    ("inside", "outside", "config"),
-    [
-        ("EmptyOperator(task_id='plain') >> a >> b", "pass", ""),
-        ("EmptyOperator(task_id='plain') >> a", "pass", ""),
-        ("a >> b", "before >> a", ""),
-        ("pass", "before >> a", ""),
-        ("a >> b", "pass", "unaligned=True"),
-        ("pass", "pass", "unaligned=True"),
-    ],
-    ids=[
-        "a plain task",
-        "a plain task beside a stage",
-        "one after another task",
-        "one of two after another task",
-        "unaligned",
-        "two unaligned",
-    ],
-)
+OTHERS = {
+    "a plain task": ("EmptyOperator(task_id='plain') >> a >> b", "pass", ""),
+    "a plain task beside a stage": ("EmptyOperator(task_id='plain') >> a", "pass", ""),
+    "one after another task": ("a >> b", "before >> a", ""),
+    "one of two after another task": ("pass", "before >> a", ""),
+    "unaligned": ("a >> b", "pass", "unaligned=True"),
+    "two unaligned": ("pass", "pass", "unaligned=True"),
+}
+
+
+@pytest.mark.parametrize(("inside", "outside", "config"), OTHERS.values(), ids=OTHERS)
 def test_in_other_shapes_the_task_that_triggers_runs(dag_file: DagFile, inside: str, outside: str, config: str) -> None:
     """Tasks drawn after the block count, too: `before` may be skipped, and the stage with it."""
     dag, trigger = parsed(dag_file, inside, outside, config)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator, TaskGroup, task
@@ -204,8 +203,3 @@ def test_other_tasks_and_stages_pass_without_a_word(make: Callable[[], object]) 
     with warnings.catch_warnings():
         warnings.simplefilter("error", UncoveredSparkWarning)
         in_a_group(make)
-
-
-def test_a_submitted_application_without_acknowledgement_is_refused() -> None:
-    with pytest.raises(InvalidConfigError, match="is of type SparkSubmitOperator, which cannot acknowledge"):
-        in_a_group(lambda: SparkSubmitOperator(task_id="submit", application="x.py"))
