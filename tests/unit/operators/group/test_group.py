@@ -139,10 +139,9 @@ def test_before_and_after_the_group() -> None:
 
 
 def test_edges_drawn_after_the_block_count_too() -> None:
-    with DAG("flights", schedule=None) as dag:
-        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
-            clean, routes = stage("clean"), stage("routes")
-        clean >> routes
+    with epoch_group() as dag:
+        clean, routes = stage("clean"), stage("routes")
+    clean >> routes
     assert stages_of(dag) == {"clean": (), "routes": ("clean",)}
 
 
@@ -171,15 +170,6 @@ def test_both_callbacks_run_ours_first() -> None:
     assert plain.on_retry_callback == [restore_latest_checkpoint, mine]
     assert plain.on_failure_callback == [restore_latest_checkpoint, mine]
     assert already.on_failure_callback == [restore_latest_checkpoint]
-
-
-def test_two_jobs_in_one_dag() -> None:
-    with DAG("flights", schedule=None, default_args={"retries": 3}) as dag:
-        for name in ("one", "two"):
-            with CheckpointedTaskGroup(name, reads_window=False, storage=STORAGE, job=name):
-                stage("routes")
-    assert stages_of(dag, "one.trigger_checkpoint") == stages_of(dag, "two.trigger_checkpoint") == {"routes": ()}
-    assert dag.get_task("two.routes").retries == 3
 
 
 @pytest.mark.parametrize(
@@ -254,26 +244,21 @@ SPELLINGS = [
 
 @pytest.mark.parametrize(("one", "other"), SPELLINGS)
 def test_two_groups_of_one_job_however_its_storage_is_spelt(one: str, other: str) -> None:
+    def own_trigger(storage: str) -> None:
+        TriggerCheckpointOperator(task_id="own", storage=storage, reads_window=False, stages=[StageSpec("a")])
+
     with DAG("flights", schedule=None):
         with CheckpointedTaskGroup("epoch", reads_window=False, storage=one):
             stage("a")
         with pytest.raises(InvalidConfigError, match="epoch and again are of one job"):
             CheckpointedTaskGroup("again", reads_window=False, storage=other)
         with pytest.raises(InvalidConfigError, match="trigger_checkpoint and own trigger the checkpoints of one job"):
-            _own_trigger(other)
+            own_trigger(other)
         with CheckpointedTaskGroup("elsewhere", reads_window=False, storage=f"{one.rstrip('/')}2"):
             stage("b")
-
-
-def _own_trigger(storage: str) -> None:
-    specs = [StageSpec("a")]
-    TriggerCheckpointOperator(task_id="own", storage=storage, reads_window=False, stages=specs)
-
-
-def test_a_group_beside_a_trigger_of_its_job() -> None:
     with DAG("flights", schedule=None):
-        _own_trigger("s3://lake/cairn")
-        group = CheckpointedTaskGroup("epoch", reads_window=False, storage="s3a://lake/cairn/")
+        own_trigger(one)
+        group = CheckpointedTaskGroup("epoch", reads_window=False, storage=other)
         with pytest.raises(InvalidConfigError, match=r"own and epoch\.trigger_checkpoint trigger.*of one job"), group:
             stage("a")
 
@@ -292,33 +277,19 @@ def test_tasks_of_one_job_however_its_storage_is_spelt(one: str, other: str) -> 
     assert trigger_of(first) == trigger_of(second) is not None
 
 
-def test_an_error_in_the_block_is_the_one_that_is_shown() -> None:
-    with DAG("flights", schedule=None):
-        with pytest.raises(ZeroDivisionError), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
-            _ = 1 / 0
-        assert TaskGroupContext.get_current() is not None
-        assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]
-
-
-def test_a_refused_group_is_left_all_the_same() -> None:
-    with DAG("flights", schedule=None):
-        with (
-            pytest.raises(InvalidConfigError, match="has no stage"),
-            CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
-        ):
-            pass
-        assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]
-
-
-def test_a_refused_option_leaves_no_group_open() -> None:
+def test_an_error_in_the_block_is_shown_and_leaves_no_group_open() -> None:
     """The dag processor parses the next file in the same process."""
-    with (
-        DAG("refused", schedule=None),
-        pytest.raises(InvalidConfigError, match="poll_interval"),
-        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, poll_interval=0),
-    ):
-        raise AssertionError("the block is not entered")
-    with DAG("next", schedule=None) as dag:
+
+    def group(name: str, **more: Any) -> CheckpointedTaskGroup:
+        return CheckpointedTaskGroup(name, reads_window=False, storage=STORAGE, job=name, **more)
+
+    with DAG("flights", schedule=None) as dag:
+        with pytest.raises(ZeroDivisionError), group("one"):
+            _ = 1 / 0
+        with pytest.raises(InvalidConfigError, match="has no stage"), group("two"):
+            pass
+        with pytest.raises(InvalidConfigError, match="poll_interval"), group("three", poll_interval=0):
+            raise AssertionError("the block is not entered")
         assert TaskGroupContext.get_current(dag) is dag.task_group
 
 

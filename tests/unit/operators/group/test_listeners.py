@@ -18,7 +18,6 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
-from airflow_cairn.operators.group.task_group import TRIGGER, WAIT
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.tasks import extensions
 from airflow_cairn.tasks.extensions import LISTENERS
@@ -116,14 +115,6 @@ def test_a_restore_by_hand_tells_what_it_aborted(job: Job) -> None:  # semantics
     )
     restore.execute(context(Ti(run_id="repair")))
     assert listener.told == [(1, "CHECKPOINT_COORDINATOR_SUSPEND", None)]
-
-
-def test_the_group_hands_them_on() -> None:
-    listener = Listener()
-    with epoch_group(listeners=[listener]) as dag:
-        SparkEpochOperator(task_id="a", application="a.py")
-    tasks: list[Any] = [dag.get_task(f"epoch.{task}") for task in (TRIGGER, WAIT)]
-    assert [task.listeners for task in tasks] == [(listener,)] * 2
 
 
 @pytest.mark.parametrize(

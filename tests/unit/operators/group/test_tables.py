@@ -26,7 +26,7 @@ from airflow_cairn.tables import declared
 from tests.support.acking import ack_of
 from tests.support.airflow_fixtures import Define
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.api_stand_in import ApiStandIn, OneRun
+from tests.support.api_stand_in import OneRun, airflow_api
 from tests.support.errors import raises_code
 from tests.support.lake import Iceberg
 from tests.support.world.listeners import Listener
@@ -175,13 +175,8 @@ def test_a_library_that_is_missing_is_an_import_error_that_names_the_extra(
 
 
 def test_connections(connections: Define) -> None:
-    rest = {
-        "conn_type": "generic",
-        "host": "https://catalog",
-        "login": "me",
-        "password": "of-a-test",
-        "extra": {"a": 1},
-    }
+    who = {"login": "me", "password": "of-a-test"}
+    rest = {"conn_type": "generic", "host": "https://catalog", **who, "extra": {"a": 1}}
     connections("rest", json.dumps(rest))
     found = table_access.catalog_properties("rest")
     assert found == {"uri": "https://catalog", "credential": "me:of-a-test", "a": "1"}
@@ -250,9 +245,7 @@ def test_a_catalog_that_is_away_for_ten_minutes(
 
     monkeypatch.setattr(IcebergTable, "open", open_table)
     notes = OneRun({})
-    with ApiStandIn(notes) as api:
-        facts = {"conn_type": "http", "host": api.url, "password": "ready-made-7431"}
-        connections("cairn_airflow_api", json.dumps(facts))
+    with airflow_api(notes, connections):
         for _ in range(1 + wait.retries):
             with raises_code("listener", match="its notice is kept and the next task tells it again.*catalog is away"):
                 run(wait)
