@@ -61,10 +61,20 @@ class DiesWatching(SparkEpochOperator):
 
 
 class TaskState(dict[str, Any]):
-    """Task state that Airflow keeps through tries and clears."""
+    """Task state that Airflow keeps through tries and clears, or `fails` to keep."""
+
+    fails: BaseException | None = None
 
     def set(self, key: str, value: Any) -> None:
+        if self.fails is not None:
+            raise self.fails
         self[key] = value
+
+
+def fails_with(error: BaseException) -> TaskState:
+    state = TaskState()
+    state.fails = error
+    return state
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -300,15 +310,10 @@ def test_a_connection_that_cannot_be_read_decides_nothing(
 
 def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: JobsCluster) -> None:
     """Nobody could find it again: it would use the cluster in vain."""
-
-    class Refuses(TaskState):
-        def set(self, key: str, value: Any) -> None:
-            raise ConnectionError("the API server does not answer")
-
     job.trigger(RUN)
-    operator = cluster.stage()
+    state = fails_with(ConnectionError("the API server does not answer"))
     with pytest.raises(ConnectionError):
-        operator.execute(context(Ti(run_id=RUN), task_state_store=Refuses()))
+        cluster.stage().execute(context(Ti(run_id=RUN), task_state_store=state))
     (driver,) = cluster.states
     assert cluster.events == [f"submit {driver}", f"kill {driver}"]
     cluster.finish_at_once()
@@ -318,12 +323,7 @@ def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: JobsCluster) 
 @pytest.mark.parametrize("mode", MODES, indirect=True)
 def test_a_worker_that_is_killed_before_it_noted_its_driver(cluster: JobsCluster) -> None:
     """Nobody knows the driver, so it is a failover, and its acknowledgement counts not. Kubernetes has its label."""
-
-    class Forgets(TaskState):
-        def set(self, key: str, value: Any) -> None:
-            raise Killed
-
-    cluster.outlived(Forgets())
+    cluster.outlived(fails_with(Killed()))
     attempts = 1 if cluster.mode == "kubernetes" else 2
     assert cluster.retry()["attempt"] == attempts
     assert cluster.submitted == attempts
@@ -338,13 +338,8 @@ ONLY_KUBERNETES = pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
 )
 def test_a_submission_died_before_its_pod_could_start(job: Job, cluster: JobsCluster, noted: str, cut: bool) -> None:
     """The submission died between pod and ConfigMap. A noted driver waits for room: its submission's end was seen."""
-
-    class Forgets(TaskState):
-        def set(self, key: str, value: Any) -> None:
-            raise Killed
-
     its = noted == "its driver"
-    cluster.outlived(None if its else Forgets())
+    cluster.outlived(None if its else fails_with(Killed()))
     (driver,) = cluster.states
     if noted and not its:
         cluster.state.set(LAST_DRIVER, {"token": "before", "driver": f"{NAMESPACE}:before"})
@@ -553,7 +548,7 @@ def test_a_driver_whose_state_is_unknown_for_a_while(job: Job, cluster: JobsClus
     assert len(cluster.events) == cluster.submitted == 1
 
 
-@pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
+@ONLY_KUBERNETES
 @pytest.mark.usefixtures("_no_waiting")
 def test_nobody_asks_again_after_the_last_try(job: Job, cluster: JobsCluster) -> None:  # semantics F5
     job.trigger(RUN)

@@ -86,6 +86,10 @@ def stage(uid: str, **options: Any) -> SparkEpochOperator:
     return SparkEpochOperator(task_id=uid, application="x.py", retries=0, **options)
 
 
+def away(*_: Any, **__: Any) -> None:
+    raise UnavailableError("the store is away")
+
+
 Make = Callable[..., Flights]
 
 
@@ -137,15 +141,18 @@ def test_only_the_first_stage_triggers(make: Make, job: Job) -> None:  # semanti
     assert job.coordinator.head().next_id == 1
 
 
-def test_a_run_with_nothing_to_read_is_skipped(make: Make, job: Job) -> None:  # semantics T8
-    flights = make()
-    for uid in "ab":
-        flights.run(uid)
-    with pytest.raises(AirflowSkipException, match="epoch r1 is completed"):
-        flights.run("a")
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_run_with_nothing_to_read_is_skipped(make: Make, job: Job, apart: bool) -> None:  # semantics T8, T10
+    flights, stages = make(apart=apart), EVERY if apart else "ab"
+    for uid in stages:
+        run(flights, uid)
+    for uid in stages:
+        with pytest.raises(AirflowSkipException, match="epoch r1 is completed"):
+            run(flights, uid)
     flights.wait()
+    assert triggering(job) == []
     with pytest.raises(AirflowSkipException, match="so there is none"):
-        flights.wait("r2", a="skipped", b="skipped")
+        flights.wait("r2", a="skipped", b="skipped", m="skipped")
 
 
 def test_it_waits_for_its_turn_in_the_triggerer(make: Make, job: Job) -> None:  # semantics T2
@@ -154,6 +161,8 @@ def test_it_waits_for_its_turn_in_the_triggerer(make: Make, job: Job) -> None:  
     with pytest.raises(TaskDeferred) as deferred:
         flights.run("a", states={"r0": "running"})
     assert flights.xcoms["cairn_declined"]["reason"] == "TOO_MANY_CONCURRENT_CHECKPOINTS"
+    with pytest.raises(AirflowRescheduleException):  # without a triggerer it comes back
+        make(deferrable=False).run("a", states={"r0": "running"})
     for uid in "ab":
         job.acknowledge(job.begin("r0", uid))
     job.coordinator.complete(1)
@@ -168,28 +177,10 @@ def test_a_wait_that_failed_fails_the_stage(make: Make) -> None:
         make().run("a", wakes=event)
 
 
-def test_without_a_triggerer_it_comes_back(make: Make, job: Job) -> None:
-    flights = make(deferrable=False)
-    job.trigger("r0", *STAGES)
-    with pytest.raises(AirflowRescheduleException):
-        flights.run("a", states={"r0": "running"})
-
-
-def test_what_no_retry_cures_fails_it_at_once(make: Make, job: Job) -> None:  # semantics W8
-    job.complete("r0")
-    job.coordinator.ownership.adopt("another_dag")
-    with pytest.raises(AirflowFailException, match="another_dag"):
-        make().run("a")
-
-
 def test_what_a_retry_may_cure_uses_up_no_try_of_the_stage(
     make: Make, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     """The task that triggers would be tried three times, and the stage's author wants no retry."""
-
-    def away(*_: Any, **__: Any) -> None:
-        raise UnavailableError("the store is away")
-
     flights = make()
     monkeypatch.setattr(TriggerCheckpointOperator, "_ask", away)
     for count in (0, 1):
@@ -276,15 +267,8 @@ class Day:
 def run(flights: Flights, uid: str, run_id: str = "r1", **more: Any) -> Any:
     """Run a try of a stage, or of an instance of the mapped one."""
     task, _, index = uid.partition("-")
-    facts = SimpleNamespace(
-        run_id=run_id,
-        run_type="manual",
-        logical_date=None,
-        data_interval_start=None,
-        data_interval_end=None,
-        consumed_asset_events=(),
-        conf=None,
-    )
+    none = dict.fromkeys(("logical_date", "data_interval_start", "data_interval_end", "conf"))
+    facts = SimpleNamespace(run_id=run_id, run_type="manual", consumed_asset_events=(), **none)
     return flights.run(task, run_id, map_index=int(index or -1), dag_run=facts, **more)
 
 
@@ -364,11 +348,11 @@ def test_it_waits_for_the_one_that_triggers(
 ) -> None:  # semantics T10
     flights = make(apart=True)
     mine = holds(job, holder)
-
-    def trigger() -> None:
-        job.trigger("r1", *EXPECTED)
-
-    waits = meanwhile(lambda: None, trigger, lambda: job.coordinator.trigger_right.give_back(mine))
+    waits = meanwhile(
+        lambda: None,
+        lambda: job.trigger("r1", *EXPECTED),
+        lambda: job.coordinator.trigger_right.give_back(mine),
+    )
     running = {("epoch.m", 1): "running"} if holder == "m-1" else {}
     assert run(flights, "b", task_states=running)["checkpoint"] == 1
     assert len(waits) == 2, "once the attempt is pending it begins, and the right may come back later"
@@ -451,28 +435,21 @@ def test_a_failure_counts_once_and_all_come_back(make: Make, job: Job, monkeypat
 def test_who_has_waited_fails_with_it_although_a_person_asked(
     make: Make, job: Job, meanwhile: Callable[..., list[float]]
 ) -> None:  # semantics T10
-    """The whole run was cleared, and both tasks are tries that a person asked for."""
+    """The whole run was cleared, and both tasks are tries that a person asked for; or it waited in another process."""
     flights = make(apart=True)
     mine = holds(job, "a")
     known = states(a="running")
+    cleared: dict[str, Any] = {"try_number": 2, "max_tries": 1, "task_states": known}
 
     def fail() -> None:
         job.coordinator.trigger_right.give_back(mine, failed=True)
         known.update(states(a="failed"))
 
     meanwhile(fail)
-    with pytest.raises(AirflowFailException, match=r"epoch\.a was to trigger it"):
-        run(flights, "b", try_number=2, max_tries=1, task_states=known)
+    for count in (0, 1):
+        with pytest.raises(AirflowFailException, match=r"epoch\.a was to trigger it"):
+            run(flights, "b", task_reschedule_count=count, **cleared)
     assert job.coordinator.head().next_id == 1
-
-
-def test_who_came_back_fails_with_it_although_a_person_asked(make: Make, job: Job) -> None:  # semantics T10
-    """The task has waited in a process before this one."""
-    flights = make(apart=True)
-    job.coordinator.trigger_right.give_back(holds(job, "a"), failed=True)
-    cleared: dict[str, Any] = {"try_number": 2, "max_tries": 1, "task_states": states(a="failed")}
-    with pytest.raises(AirflowFailException, match=r"epoch\.a was to trigger it"):
-        run(flights, "b", task_reschedule_count=1, **cleared)
     assert run(flights, "b", **cleared)["checkpoint"] == 1
 
 
@@ -485,17 +462,6 @@ def test_each_return_is_later_than_the_one_before(make: Make, job: Job) -> None:
             run(flights, "b", task_reschedule_count=count, task_states=states(a="up_for_retry"))
         waits.append((later.value.reschedule_date - timezone.utcnow()).total_seconds())
     assert [round(each, -1) for each in waits] == [10, 80, 320]
-
-
-def test_all_are_skipped_where_there_is_nothing_to_read(make: Make, job: Job) -> None:  # semantics T8, T10
-    flights = make(apart=True)
-    for uid in EVERY:
-        run(flights, uid)
-    flights.wait()
-    for uid in EVERY:
-        with pytest.raises(AirflowSkipException, match="epoch r1 is completed"):
-            run(flights, uid)
-    assert triggering(job) == []
 
 
 def test_all_wait_for_one_place_in_the_triggerer(make: Make, job: Job) -> None:  # semantics T2, T10
@@ -518,23 +484,20 @@ def test_all_wait_for_one_place_in_the_triggerer(make: Make, job: Job) -> None: 
     assert day.asked == ["r1"]
 
 
-def test_the_job_of_another_dag_is_left_as_it_is(make: Make, job: Job) -> None:  # semantics W8
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_job_of_another_dag_is_left_as_it_is(make: Make, job: Job, apart: bool) -> None:
+    """semantics W8: no retry cures that, so that the stage fails at once."""
     job.complete("r0")
     job.coordinator.ownership.adopt("another_dag")
-    before = job.coordinator.head()
     with pytest.raises(AirflowFailException, match="another_dag"):
-        run(make(apart=True), "a")
-    assert job.coordinator.head().triggering == before.triggering == ()
+        run(make(apart=apart), "a")
+    assert job.coordinator.head().triggering == ()
 
 
 def test_what_gives_the_right_away_fails_no_stage(
     make: Make, job: Job, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
     """The attempt is pending by then, and another stage asks Airflow about this task before it takes the right."""
-
-    def away(*_: Any, **__: Any) -> None:
-        raise UnavailableError("the store is away")
-
     flights = make(apart=True)
     monkeypatch.setattr("airflow_cairn.checkpoint.acts.trigger.TriggerRight.give_back", away)
     assert run(flights, "a")["checkpoint"] == 1

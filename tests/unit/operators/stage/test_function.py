@@ -250,14 +250,18 @@ def test_an_argument_that_cannot_be_shipped_is_refused_at_parse(job: Job, day: o
         decorate(storage=job.storage)(day)
 
 
-def test_what_another_task_returns_is_an_argument(job: Job) -> None:
-    @task
-    def days() -> list[str]:
-        return ["1"]
+@task
+def days() -> list[str]:
+    return ["1"]
 
+
+def test_what_another_task_returns_is_an_argument(job: Job) -> None:
     with DAG("flights"):
         made = decorate(storage=job.storage)({"of": days()}).operator
+        mapped = decorate(task_id="mapped", storage=job.storage).expand(day=days()).operator
     assert made.upstream_task_ids == {"days"}
+    with pytest.raises(InvalidConfigError, match="is mapped over what another task returns"):
+        instances_of(mapped)
 
 
 def test_a_secret_that_a_template_gives_is_refused_when_the_task_runs(job: Job) -> None:
@@ -268,13 +272,6 @@ def test_a_secret_that_a_template_gives_is_refused_when_the_task_runs(job: Job) 
         made.execute(context(Ti(run_id=RUN)))
 
 
-def test_mapped_instances_are_stages_of_their_own(job: Job) -> None:
-    with DAG("flights"):
-        mapped = decorate(storage=job.storage).partial(airports=["A"]).expand(day=["1", "2"]).operator
-    assert mapped.is_mapped
-    assert mapped.operator_class is SparkEpochFunctionOperator
-
-
 def test_mapped_instances_are_stages_of_their_own_in_a_group(job: Job) -> None:
     """Mapped over the arguments of the function, of which one may have the name of an option."""
     with DAG("flights"), CheckpointedTaskGroup("epoch", storage=job.storage, reads_window=False) as group:
@@ -282,21 +279,11 @@ def test_mapped_instances_are_stages_of_their_own_in_a_group(job: Job) -> None:
         @task.spark_epoch
         def parts(epoch, uid: str, part: int) -> None: ...
 
-        parts.partial(part=3).expand(uid=["x", "y"])
+        mapped: Any = parts.partial(part=3).expand(uid=["x", "y"])
+    assert mapped.operator.operator_class is SparkEpochFunctionOperator
     assert [
         (each.uid, vars(each.operator)["op_kwargs"]) for each in instances_of(group.get_child_by_label("parts"))
     ] == [("parts-0", {"part": 3, "uid": "x"}), ("parts-1", {"part": 3, "uid": "y"})]
-
-
-def test_a_function_mapped_over_what_a_task_returns_is_refused_at_parse(job: Job) -> None:
-    @task
-    def days() -> list[str]:
-        return ["1"]
-
-    with DAG("flights"):
-        mapped = decorate(storage=job.storage).expand(day=days()).operator
-    with pytest.raises(InvalidConfigError, match="is mapped over what another task returns"):
-        instances_of(mapped)
 
 
 def test_it_runs_as_a_client_of_a_server(job: Job, connections: Define, said: Said) -> None:  # semantics V2

@@ -38,6 +38,7 @@ from airflow_cairn.storage.port import ObjectStore
 from airflow_cairn.tasks.reports.links import SparkLink
 from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.api_stand_in import Asked
 from tests.support.dataproc_stand_in import SERVICES
 from tests.support.errors import raises_code
 from tests.support.plain_program import write_to
@@ -126,13 +127,18 @@ def kind_of(service: ServiceStandIn) -> Any:
     return getattr(import_module(module), name)
 
 
+def name_of(service: ServiceStandIn) -> str:
+    return next(name for name, each in ALL.items() if type(service) is each)
+
+
 def a_try(number: int = 1, run_id: str = RUN) -> Ti:
     return Ti(run_id=run_id, try_number=number, max_tries=3)
 
 
-def stage(job: Job, service: ServiceStandIn, **options: Any) -> Any:
+def stage(job: Job, service: ServiceStandIn, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
+    """Make the stage; some arguments of its operator are not the usual ones."""
     made = epoch_stage(kind_of(service), storage=job.storage, job=job.name, **options)
-    return made(task_id="routes", retries=3, **service.arguments())
+    return made(task_id="routes", retries=3, **service.arguments() | (arguments or {}))
 
 
 def killed(task: Any, point: Callable[[pytest.MonkeyPatch], None], ti: Ti | None = None) -> None:
@@ -358,8 +364,7 @@ def test_a_resource_is_deleted_after_its_end_as_the_operator_does(
 ) -> None:
     job.trigger(RUN)
     service.act = lambda conf, _looks: FAILED if fails else acknowledge(job, conf)
-    made: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
-    task = made(task_id="routes", retries=3, **service.arguments() | {"delete_on_termination": True})
+    task = stage(job, service, {"delete_on_termination": True})
     with pytest.raises(StageFailedError) if fails else nullcontext():
         task.execute(context(a_try()))
     assert (service.submitted, service.drivers) == (1, {})
@@ -381,6 +386,17 @@ def test_a_kill_leaves_a_driver_that_another_try_waits_for(job: Job, service: Se
 
 def step(*words: Any, jar: str = "command-runner.jar") -> dict[str, Any]:
     return {"Name": "routes", "HadoopJarStep": {"Jar": jar, "Args": list(words)}}
+
+
+def python_app(**spec: Any) -> dict[str, Any]:
+    return {"template_spec": {"spec": {"type": "Python", **spec}}}
+
+
+def pyspark_job(**more: Any) -> dict[str, Any]:
+    return {"job": {"pyspark_job": {}, **more}}
+
+
+OURS = {"spark.cairn.job": "x"}
 
 
 def on_emr(kind: str) -> dict[str, Any]:
@@ -443,8 +459,7 @@ def test_a_launcher_is_tried(job: Job, service: ServiceStandIn, monkeypatch: pyt
     with DAG("tried"):
         task = stage(job, service)
     seen = {each.what: each for each in trial.Trial(task).looks()}
-    name = next(name for name, each in ALL.items() if type(service) is each)
-    assert seen["the same token again"].found.startswith(AGAIN.get(name, "the same driver"))
+    assert seen["the same token again"].found.startswith(AGAIN.get(name_of(service), "the same driver"))
     assert seen["found by the token"].fine
     assert seen["conf, code and the storage reach the driver"].found == "it acknowledged"
     assert seen["ended well, by its state"].found == "yes"
@@ -527,25 +542,18 @@ def test_the_doctor_asks_a_cluster_as_a_stage_starts(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, block: bool
 ) -> None:
     """The author's operator, place and conf with Cairn's program; its answer, or why there is none; nothing is left."""
-    name = next(name for name, each in ALL.items() if type(service) is each)
+    name = name_of(service)
     if block and name == "databricks_job":
         return  # refused at parse
     monkeypatch.setattr(service, "conf_of", lambda _driver: {})
     monkeypatch.setattr(trial, "LOOK_S", 0.01)
-    options = service.arguments() | ({} if block else PLACED[name])
+    options = {} if block else PLACED[name]
     if name == "databricks" and not block:
-        options["json"]["existing_cluster_id"] = "it"
+        options = options | {"json": options["json"] | {"existing_cluster_id": "it"}}
     with DAG("asked") as dag:
-        kind: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
-        kind(task_id="routes", **options)
-        doctor = CairnDoctorOperator(
-            task_id="doctor",
-            storage=job.storage,
-            airflow_api_conn_id=None,
-            cluster=True,
-            stage="routes",
-            fail_on="never",
-        )
+        stage(job, service, options)
+        asks: dict[str, Any] = {"airflow_api_conn_id": None, "cluster": True, "stage": "routes", "fail_on": "never"}
+        doctor = CairnDoctorOperator(task_id="doctor", storage=job.storage, **asks)
     answers = [json.dumps(FACTS | {"storage": REFUSED.as_json()}), DONE]
 
     def act(_conf: dict[str, str], _looks: int) -> str:
@@ -614,10 +622,9 @@ def test_a_program_without_a_block(
         write_to(url, [{"key": "a", "n": 1}])
 
     def run() -> Any:
-        kind: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
-        return kind(task_id="routes", retries=3, **{**service.arguments(), **PLACED[name]})
+        return stage(job, service, PLACED[name])
 
-    name = next(name for name, each in ALL.items() if type(service) is each)
+    name = name_of(service)
     service.act = act
     job.trigger(RUN)
     with pytest.raises(StageFailedError, match="was not written, although the program ended"):
@@ -645,19 +652,15 @@ def test_a_program_without_a_block(
 def test_a_job_of_databricks_that_is_no_stage(
     job: Job, service: ServiceStandIn, monkeypatch: pytest.MonkeyPatch, tasks: list[dict[str, Any]], said: str
 ) -> None:
-    answer = service.answer
-    settings = {"name": "routes", "tasks": tasks}
-    monkeypatch.setattr(
-        service,
-        "answer",
-        lambda asked, path, query: (
-            (200, {"settings": settings}) if path.endswith("jobs/get") else answer(asked, path, query)
-        ),
-    )
+    answer, described = service.answer, (200, {"settings": {"name": "routes", "tasks": tasks}})
+
+    def answers(asked: Asked, path: str, query: Any) -> Any:
+        return described if path.endswith("jobs/get") else answer(asked, path, query)
+
+    monkeypatch.setattr(service, "answer", answers)
     job.trigger(RUN)
-    kind: Any = epoch_stage(kind_of(service), storage=job.storage, job=job.name)
     with pytest.raises(AirflowFailException, match=said):
-        kind(task_id="routes", **service.arguments(), **PLACED["databricks_job"]).execute(context(a_try()))
+        stage(job, service, PLACED["databricks_job"]).execute(context(a_try()))
 
 
 def test_one_job_on_several_launchers(
@@ -744,11 +747,8 @@ def test_a_zip_that_was_changed_is_replaced_before_a_driver_runs(job: Job, said:
 def test_a_bad_option_is_refused_at_parse(
     job: Job, options: dict[str, Any], arguments: dict[str, Any], match: str
 ) -> None:
-    kind: Any = kind_of(SERVICES["livy"]())
     with pytest.raises(InvalidConfigError, match=match):
-        epoch_stage(kind, storage=job.storage, job="flights", **options)(
-            task_id="routes", file="routes.py", **arguments
-        )
+        stage(job, SERVICES["livy"](), arguments, **options)
 
 
 @pytest.mark.parametrize(
@@ -780,34 +780,18 @@ def test_a_bad_option_is_refused_at_parse(
         ("databricks", {"json": {"existing_cluster_id": "c"}}, "no new_cluster"),
         ("databricks", {"spark_python_task": {"parameters": ["--password", "hunter2"]}}, "password holds a secret"),
         ("spark_kubernetes", {"template_spec": {"spec": {"type": "Scala"}}}, "no spec of type Python"),
-        (
-            "spark_kubernetes",
-            {"template_spec": {"spec": {"type": "Python", "restartPolicy": {"type": "OnFailure"}}}},
-            "restartPolicy is OnFailure",
-        ),
-        (
-            "spark_kubernetes",
-            {"template_spec": {"spec": {"type": "Python", "sparkConf": {"spark.cairn.job": "x"}}}},
-            "is set by Cairn",
-        ),
+        ("spark_kubernetes", python_app(restartPolicy={"type": "OnFailure"}), "restartPolicy is OnFailure"),
+        ("spark_kubernetes", python_app(sparkConf=OURS), "is set by Cairn"),
         ("dataproc_job", {"request_id": "mine"}, "request_id is set by Cairn"),
-        ("dataproc_job", {"job": {"pyspark_job": {}, "reference": {"job_id": "mine"}}}, "reference.job_id is set by"),
+        ("dataproc_job", pyspark_job(reference={"job_id": "mine"}), "reference.job_id is set by"),
         ("dataproc_job", {"job": {"hive_job": {}}}, "job has no pyspark_job"),
         ("dataproc_job", {"job": "{}"}, "job is a str"),
-        (
-            "dataproc_job",
-            {"job": {"pyspark_job": {}, "scheduling": {"max_failures_total": 1}}},
-            "start a failed driver",
-        ),
+        ("dataproc_job", pyspark_job(scheduling={"max_failures_total": 1}), "start a failed driver"),
         ("dataproc_job", {"deferrable": True, "start_from_trigger": True}, "start_from_trigger submits before"),
         ("dataproc_job", {"job": {"pyspark_job": {"args": ["--password", "hunter2"]}}}, "password holds a secret"),
         ("dataproc_batch", {"batch_id_prefix": "mine"}, "batch_id_prefix is set by Cairn"),
         ("dataproc_batch", {"batch": {"spark_batch": {}}}, "batch has no pyspark_batch"),
-        (
-            "dataproc_batch",
-            {"batch": {"pyspark_batch": {}, "runtime_config": {"properties": {"spark.cairn.job": "x"}}}},
-            "is set by Cairn",
-        ),
+        ("dataproc_batch", {"batch": {"pyspark_batch": {}, "runtime_config": {"properties": OURS}}}, "is set by Cairn"),
         ("glue", {"retry_limit": 1}, "tries a failed run again by itself"),
         ("glue", {"create_job_kwargs": {"NonOverridableArguments": {"--conf": "x"}}}, "the job fixes --conf"),
         ("glue", {"create_job_kwargs": {"Command": {"Name": "pythonshell"}}}, "the job's command is pythonshell"),
@@ -818,30 +802,27 @@ def test_a_bad_option_is_refused_at_parse(
 def test_options_that_leave_no_stage_are_refused_at_parse(
     job: Job, name: str, arguments: dict[str, Any], match: str
 ) -> None:
-    stand_in = ALL[name]()
     with pytest.raises(InvalidConfigError, match=match):
-        epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")(
-            task_id="routes", **{**stand_in.arguments(), **arguments}
-        )
+        stage(job, ALL[name](), arguments)
 
 
-@pytest.mark.parametrize("given", [{"retryPolicy": {"maxAttempts": 5}}, {"name": "mine"}, "no dictionary"])
-def test_an_option_from_a_template_is_checked_once_it_is_rendered(job: Job, given: object) -> None:
-    stand_in = SERVICES["emr_serverless"]()
-    made = epoch_stage(kind_of(stand_in), storage=job.storage, job="flights")
-    task = made(task_id="routes", **{**stand_in.arguments(), "config": "{{ var.json.emr }}"})
-    task.config = given
+@pytest.mark.parametrize(
+    ("name", "option", "given", "said"),
+    [
+        *(
+            ("emr_serverless", "config", given, "a retry does not help: change what the error names")
+            for given in ({"retryPolicy": {"maxAttempts": 5}}, {"name": "mine"}, "no dictionary")
+        ),
+        ("databricks", "tasks", [{}, {}], "not have exactly one task"),
+    ],
+)
+def test_an_option_from_a_template_is_checked_once_it_is_rendered(
+    job: Job, name: str, option: str, given: object, said: str
+) -> None:
+    task = stage(job, SERVICES[name](), {option: "{{ var.json.it }}"})
+    setattr(task, option, given)
     job.trigger(RUN)
-    with pytest.raises(AirflowFailException, match="a retry does not help: change what the error names"):
-        task.execute(context(a_try()))
-
-
-def test_a_template_of_a_databricks_run_is_checked_once_rendered(job: Job) -> None:
-    made = epoch_stage(kind_of(SERVICES["databricks"]()), storage=job.storage, job="flights")
-    task: Any = made(task_id="routes", tasks="{{ var.json.tasks }}")
-    task.tasks = [{}, {}]
-    job.trigger(RUN)
-    with pytest.raises(AirflowFailException, match="not have exactly one task"):
+    with pytest.raises(AirflowFailException, match=said):
         task.execute(context(a_try()))
 
 

@@ -83,10 +83,14 @@ def test_another_form_is_refused_once_it_is_rendered(job: Job, option: str, valu
         ("env_vars", {"A": 1}),
         ("jars", "a.jar,b.jar"),
         ("jars", None),
+        *((f"_{each}_cores", value) for each in ("executor", "total_executor") for value in (1, "2")),
+        *(("_num_executors", value) for value in (1, "2")),
+        *(("_executor_memory", value) for value in ("2g", "2048", "512M", "1GB", "10t")),
+        ("_status_poll_interval", 0),
     ],
 )
 def test_what_spark_submit_can_be_given_is_not(job: Job, option: str, value: Any) -> None:
-    assert getattr(stage(job, **{option: value}), option) == value
+    assert getattr(stage(job, **{option.removeprefix("_"): value}), option) == value
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -97,22 +101,6 @@ def test_a_template_is_no_list_unless_the_dag_renders_to_pythons_own_types(job: 
             return
         with pytest.raises(InvalidConfigError, match="must be a list of texts"):
             stage(job, application_args="{{ ['a', 'b'] }}")
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(
-            (option, value)
-            for option in ("num_executors", "executor_cores", "total_executor_cores")
-            for value in (1, "2")
-        ),
-        *(("executor_memory", value) for value in ("2g", "2048", "512M", "1GB", "10t")),
-        ("status_poll_interval", 0),
-    ],
-)
-def test_a_number_that_spark_takes_is_not(job: Job, option: str, value: Any) -> None:
-    assert getattr(stage(job, **{option: value}), f"_{option}") == value
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -294,9 +294,6 @@ def test_other_machines_get_the_workers_airflow_name(job: Job, monkeypatch: pyte
     task = start.task("/x")
     assert (task.bind_address, task.host) == ("0.0.0.0", "worker-1.example")
     assert "BEGIN ENCRYPTED PRIVATE KEY" in start.identity
-
-
-def test_a_name_that_is_none_is_refused_before_a_server_starts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.get_hostname", lambda: "worker-1.")
     with pytest.raises(InvalidConfigError, match=r"\[core\] hostname_callable.*host=`worker-1\.`"):
         shared(job)._how("n1", SECRET).task("/x")
@@ -501,10 +498,7 @@ def test_a_server_that_does_not_start_says_why_and_holds_nobody_up(servers: Serv
 
 @pytest.mark.parametrize("mode", [pytest.param("client", marks=pytest.mark.soak), "cluster"])
 def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
-    servers: Servers,
-    connections: Define,
-    monkeypatch: pytest.MonkeyPatch,
-    mode: str,
+    servers: Servers, connections: Define, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:  # semantics V1
     monkeypatch.setattr("airflow_cairn.spark.remote.server.ANY_ADDRESS", "127.0.0.1")
     connections("other", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}))
@@ -561,10 +555,7 @@ def test_without_a_secret_the_stage_names_the_command_that_makes_one(
     ],
 )
 def test_a_connection_that_starts_no_server_is_refused(
-    servers: Servers,
-    connections: Define,
-    connection: dict[str, Any],
-    words: str,
+    servers: Servers, connections: Define, connection: dict[str, Any], words: str
 ) -> None:
     connections("other", json.dumps(connection))
     with pytest.raises(AirflowFailException, match=f"{words}.*a retry does not help"):
@@ -574,11 +565,7 @@ def test_a_connection_that_starts_no_server_is_refused(
 
 
 def test_on_a_cluster_the_submission_ends_once_the_server_is_up(
-    job: Job,
-    servers: Servers,
-    connections: Define,
-    monkeypatch: pytest.MonkeyPatch,
-    said: Said,
+    job: Job, servers: Servers, connections: Define, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:  # semantics V1, V4
     monkeypatch.setattr("airflow_cairn.spark.remote.server.ANY_ADDRESS", "127.0.0.1")
     connections("other", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}))

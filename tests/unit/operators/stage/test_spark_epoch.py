@@ -136,14 +136,6 @@ def test_the_way_to_its_spark_application(job: Job, submitted: Submitted, said: 
     assert "cairn-spark-application" not in said.text
 
 
-def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
-    job.trigger(RUN)
-    job.acknowledge(job.begin(RUN))
-    assert stage(job).execute(context(Ti(run_id=RUN))) is None
-    assert not submitted
-    assert f"Checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
-
-
 def test_a_pause_in_the_middle_stops_the_job_and_costs_no_try(job: Job, submitted: Submitted) -> None:
     """semantics S1: the stage's work so far is kept, and the rest waits for the end of the pause."""
     job.trigger(RUN, "routes", StageSpec("report", upstream=("routes",)))
@@ -193,24 +185,28 @@ def test_the_stage_that_acknowledges_last_completes_the_checkpoint(
     assert "Checkpoint 1: every stage has acknowledged, the checkpoint is complete" in said.text
 
 
-def test_so_does_a_stage_whose_try_died_after_its_acknowledgement(job: Job, submitted: Submitted) -> None:
+def test_so_does_a_stage_whose_try_died_after_its_acknowledgement(job: Job, submitted: Submitted, said: Said) -> None:
     """semantics C1: the try died between the end of its application and the completion."""
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
     assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
     assert not submitted
+    assert f"Checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1]
 
 
-def test_a_stage_whose_try_died_after_the_completion_is_no_skipped_one(
+def test_a_completed_epoch_is_skipped_unless_a_try_died_after_the_completion(
     job: Job, submitted: Submitted, said: Said
 ) -> None:  # semantics C1, T9
     """A skipped stage would have the tasks behind it skipped too."""
     job.complete(RUN)
     assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
     assert f"Checkpoint 1 has completed epoch {RUN}: stage routes has nothing to submit" in said.text
-    with pytest.raises(AirflowSkipException, match="It is not run again"):
-        stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=3)))
+    why = r"is completed: checkpoint 1 holds it\. It is not run again"
+    for ti in (Ti(run_id=RUN), Ti(run_id=RUN, try_number=2, max_tries=3)):
+        with pytest.raises(AirflowSkipException, match=why) as skip:
+            stage(job, retries=2).execute(context(ti))
+        assert f"Skipped: {skip.value}" in said.text
     assert not submitted
 
 
@@ -241,40 +237,21 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
     assert "The checkpoint is left to the task that waits for it: the store did not answer" in said.text
 
 
-def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted, said: Said) -> None:
-    job.complete(RUN)
-    with pytest.raises(
-        AirflowSkipException, match=r"is completed: checkpoint 1 holds it\. It is not run again"
-    ) as skip:
-        stage(job).execute(context(Ti(run_id=RUN)))
-    assert not submitted
-    assert f"Skipped: {skip.value}" in said.text
-
-
-def _without_routes(job: Job) -> None:
-    """Trigger an epoch that may complete without `routes`, and let the other stage acknowledge."""
+@pytest.mark.parametrize("lags", [True, False])
+def test_a_stage_that_was_left_out_is_skipped_and_its_input_is_kept(
+    job: Job, submitted: Submitted, said: Said, lags: bool
+) -> None:
+    """semantics B3: the checkpoint completes while the stage runs, or before it starts a driver."""
     stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
-    config = CheckpointConfig(unaligned=True)
-    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages, config))
+    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages, CheckpointConfig(unaligned=True)))
     job.acknowledge(job.begin(RUN, "clean"))
-
-
-def test_a_stage_that_lags_is_skipped_and_its_input_is_kept(job: Job, submitted: Submitted, said: Said) -> None:
-    """semantics B3"""
-    _without_routes(job)
+    if not lags:
+        job.coordinator.complete(1)
     with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept") as skipped:
         stage(job, "lag").execute(context(Ti(run_id=RUN)))
-    assert submitted
+    assert bool(submitted) is lags
     assert f"Skipped: {skipped.value}" in said.text
     assert job.coordinator.head().completed[0].left_out == ("routes",)
-
-
-def test_a_stage_that_was_left_out_starts_no_driver(job: Job, submitted: Submitted) -> None:  # semantics B3
-    _without_routes(job)
-    job.coordinator.complete(1)
-    with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept"):
-        stage(job).execute(context(Ti(run_id=RUN)))
-    assert not submitted
 
 
 def test_nothing_was_triggered(job: Job, submitted: Submitted) -> None:
