@@ -1,6 +1,7 @@
 """A store that refuses for a minute fails no task: each role waits for it in its own try (semantics W3)."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,25 +100,20 @@ def _execute(task: Any, run_id: str = RUN) -> Any:
     return task.execute(context(Ti(run_id=run_id)))
 
 
+def task(kind: Any, job: LakeJob, **options: Any) -> Any:
+    return kind(task_id="routes", storage=job.storage, job=job.name, aws_conn_id="lake", **options)
+
+
 def trigger(job: LakeJob) -> Callable[[], Any]:
-    task = TriggerCheckpointOperator(
-        task_id="trigger",
-        storage=job.storage,
-        job=job.name,
-        aws_conn_id="lake",
-        stages=[StageSpec("routes")],
-        reads_window=False,
-    )
-    return lambda: _execute(task)["checkpoint"] == 1
+    of = task(TriggerCheckpointOperator, job, stages=[StageSpec("routes")], reads_window=False)
+    return lambda: _execute(of)["checkpoint"] == 1
 
 
 def stage(job: LakeJob) -> Callable[[], Any]:
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
-    task = SparkEpochOperator(
-        task_id="routes", application="routes.py", storage=job.storage, job=job.name, aws_conn_id="lake"
-    )
-    return lambda: _execute(task) is None and job.coordinator.head().completed
+    of = task(SparkEpochOperator, job, application="routes.py")
+    return lambda: _execute(of) is None and job.coordinator.head().completed
 
 
 def driver(job: LakeJob) -> Callable[[], Any]:
@@ -127,8 +123,6 @@ def driver(job: LakeJob) -> Callable[[], Any]:
     told = {conf.STORAGE: job.storage, conf.JOB: job.name, conf.HANDOVER: key.key}
 
     def open_handover() -> object:
-        import os
-
         handed = conf.parse((told | {conf.S3_ENDPOINT: os.environ["CAIRN_TEST_PROXY"]}).get)
         store = handed.open_store()
         return handover.token.encode() in store.get(f"{job.name}/{handed.handover_key}").data
@@ -138,43 +132,37 @@ def driver(job: LakeJob) -> Callable[[], Any]:
 
 def restore(job: LakeJob) -> Callable[[], Any]:
     job.complete(RUN)
-    task = RestoreLatestCheckpointOperator(task_id="restore", storage=job.storage, job=job.name, aws_conn_id="lake")
-    return lambda: _execute(task)["checkpoint"] == 1
+    of = task(RestoreLatestCheckpointOperator, job)
+    return lambda: _execute(of)["checkpoint"] == 1
 
 
 def savepoint(job: LakeJob) -> Callable[[], Any]:
     job.complete(RUN)
-    target = f"s3://{job.bucket}/kept"
-    task = SavepointOperator(task_id="take", storage=job.storage, job=job.name, target=target, aws_conn_id="lake")
-    return lambda: _execute(task)["checkpoint"] == 1
+    of = task(SavepointOperator, job, target=f"s3://{job.bucket}/kept")
+    return lambda: _execute(of)["checkpoint"] == 1
 
 
 def dispose(job: LakeJob) -> Callable[[], Any]:
     job.complete(RUN)
-    target = f"s3://{job.bucket}/kept"
-    taken = SavepointOperator(task_id="take", storage=job.storage, job=job.name, target=target, aws_conn_id="lake")
-    folder = _execute(taken)["savepoint"]
-    task = DisposeSavepointOperator(task_id="dispose", storage=job.storage, savepoint=folder, aws_conn_id="lake")
-    return lambda: _execute(task)["disposed"] == [folder]
+    folder = _execute(task(SavepointOperator, job, target=f"s3://{job.bucket}/kept"))["savepoint"]
+    of = DisposeSavepointOperator(task_id="dispose", storage=job.storage, savepoint=folder, aws_conn_id="lake")
+    return lambda: _execute(of)["disposed"] == [folder]
 
 
 def sensor(job: LakeJob) -> Callable[[], Any]:
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
-    task = CheckpointSensor(
-        task_id="wait", storage=job.storage, job=job.name, aws_conn_id="lake", deferrable=False, poke_interval=0.01
-    )
-    return lambda: task.execute(context(Ti(run_id=RUN)))["checkpoint"] == 1
+    of = task(CheckpointSensor, job, deferrable=False, poke_interval=0.01)
+    return lambda: _execute(of)["checkpoint"] == 1
 
 
 def other_dag(job: LakeJob) -> Callable[[], Any]:
     job.complete(RUN)
-    task = CompletedEpochSensor(
-        task_id="wait", storage=job.storage, job=job.name, run_id=RUN, aws_conn_id="lake", deferrable=False
-    )
-    return lambda: task.execute(context(Ti(run_id="another")))["checkpoint"] == 1
+    of = task(CompletedEpochSensor, job, run_id=RUN, deferrable=False)
+    return lambda: _execute(of, "another")["checkpoint"] == 1
 
 
+Role = Callable[[LakeJob], Callable[[], Any]]
 ROLES = (trigger, stage, driver, restore, savepoint, dispose, sensor, other_dag)
 REFUSALS = [(403, "AccessDenied"), (403, "RequestTimeTooSkewed"), (400, "ExpiredToken"), (503, "SlowDown")]
 
@@ -188,11 +176,7 @@ REFUSALS = [(403, "AccessDenied"), (403, "RequestTimeTooSkewed"), (400, "Expired
     ],
 )
 def test_a_refusal_of_a_minute_is_waited_for(
-    lake: LakeJob,
-    refusal: Refusal,
-    said: Said,
-    role: Callable[[LakeJob], Callable[[], Any]],
-    refused: tuple[int, str],
+    lake: LakeJob, refusal: Refusal, said: Said, role: Role, refused: tuple[int, str]
 ) -> None:
     act = role(lake)
     refusal.action, refusal.lasts_s = answer(*refused), 60.0
@@ -203,9 +187,7 @@ def test_a_refusal_of_a_minute_is_waited_for(
 
 
 @pytest.mark.parametrize("role", ROLES, ids=[role.__name__ for role in ROLES])
-def test_one_that_lasts_ends_with_the_stores_words(
-    lake: LakeJob, refusal: Refusal, role: Callable[[LakeJob], Callable[[], Any]]
-) -> None:
+def test_one_that_lasts_ends_with_the_stores_words(lake: LakeJob, refusal: Refusal, role: Role) -> None:
     act = role(lake)
     refusal.lasts_s = 1e9
     with pytest.raises(ForbiddenError, match="AccessDenied: said the proxy"):
@@ -216,11 +198,8 @@ def test_one_that_lasts_ends_with_the_stores_words(
 def test_a_sensor_waits_in_the_triggerer(lake: LakeJob, refusal: Refusal, said: Said) -> None:
     lake.complete(RUN)
     refusal.lasts_s = 1e9
-    for task in (
-        CheckpointSensor(task_id="wait", storage=lake.storage, job=lake.name, aws_conn_id="lake"),
-        CompletedEpochSensor(task_id="wait_too", storage=lake.storage, job=lake.name, run_id=RUN, aws_conn_id="lake"),
-    ):
+    for waits in (task(CheckpointSensor, lake), task(CompletedEpochSensor, lake, run_id=RUN)):
         with pytest.raises(TaskDeferred):
-            _execute(task)
+            _execute(waits)
     assert said.text.count("The storage refuses the credentials, asking again: ") == 2
     assert refusal.now == 0.0, "the task waits for nothing"

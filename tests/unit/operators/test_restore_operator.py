@@ -47,12 +47,8 @@ def test_a_damaged_one_is_passed_over(job: Job, said: Said) -> None:  # semantic
     (why,) = found["damages"]
     assert "chk-0000000002/" in why
     assert f"Not restored, because it is damaged: {why}" in said.text
-
-
-def test_all_damaged_is_never_an_empty_start(job: Job) -> None:  # semantics R1
-    job.complete("r1")
     damage(job, 1)
-    with pytest.raises(NoCheckpointError):
+    with pytest.raises(NoCheckpointError):  # never an empty start
         restore(job)
 
 

@@ -40,30 +40,18 @@ from airflow_cairn.spark import StateTtl
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "said"),
+    ("options", "said"),
     [
-        (
-            SparkEpochOperator,
-            {"paralelism": 2},
-            "SparkEpochOperator has no option 'paralelism'; did you mean 'parallelism'",
-        ),
-        (SparkEpochOperator, {"retrys": 2}, "has no option 'retrys'; did you mean 'retries'?"),
-        (SparkEpochOperator, {"aplication": "x.py"}, "did you mean 'application'?"),
+        ({"paralelism": 2}, "SparkEpochOperator has no option 'paralelism'; did you mean 'parallelism'"),
+        ({"retrys": 2}, "has no option 'retrys'; did you mean 'retries'?"),
+        ({"aplication": "x.py"}, "did you mean 'application'?"),
     ],
 )
-def test_of_an_operator(kind: Any, options: dict[str, Any], said: str) -> None:
+def test_of_an_operator(options: dict[str, Any], said: str) -> None:
     with DAG("d", schedule=None), pytest.raises(InvalidConfigError) as refused:
-        kind(task_id="t", storage="s3://lake/cairn", **options)
+        SparkEpochOperator(task_id="t", storage="s3://lake/cairn", **options)
     assert said in str(refused.value)
     assert refused.value.fields == {"task": "t"}
-
-
-def test_of_a_group() -> None:
-    with (
-        DAG("d", schedule=None),
-        pytest.raises(InvalidConfigError, match=r"no option 'stroage'; did you mean 'storage'\?"),
-    ):
-        CheckpointedTaskGroup("epoch", stroage="s3://lake/cairn")
 
 
 @pytest.mark.parametrize(
@@ -140,15 +128,12 @@ def test_of_options_that_are_an_object(kind: Any) -> None:
     assert refused.value.fields == {"options": ", ".join(each.name for each in fields(kind)) or "none"}
 
 
-def test_of_a_checkpoints_options() -> None:
-    with pytest.raises(InvalidConfigError, match=r"CheckpointConfig has no option 'retain'; did you mean 'retained'\?"):
-        CheckpointConfig(retain=3)  # type: ignore[call-arg]
-    assert signature(CheckpointConfig).parameters.keys() >= {"timeout", "retained"}, "an editor shows them"
-
-
-def test_of_a_choice() -> None:
+def test_of_a_group_and_of_a_choice() -> None:
+    with DAG("d"), pytest.raises(InvalidConfigError, match=r"no option 'stroage'; did you mean 'storage'\?"):
+        CheckpointedTaskGroup("epoch", stroage="s3://lake/cairn")
     with pytest.raises(InvalidConfigError, match=r"exactly_once, at_least_once; did you mean 'at_least_once'\?"):
         CheckpointConfig(mode="at_least_onc")  # type: ignore[arg-type]
+    assert signature(CheckpointConfig).parameters.keys() >= {"timeout", "retained"}, "an editor shows them"
 
 
 def test_what_resembles_nothing_is_airflows_to_judge() -> None:

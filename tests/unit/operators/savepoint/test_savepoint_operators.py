@@ -160,26 +160,15 @@ def test_templates_are_checked_when_rendered() -> None:
     SavepointOperator(task_id="take", storage="file:///s", job="flights", target="file:///s/flights-kept")
 
 
-def test_the_factory_refuses_a_target_in_the_job() -> None:  # semantics P1
-    with raises_code("savepoint_refused", match="lies in the job's own folder"):
-        savepoint_dag("flights", "@daily", "file:///s/flights/kept", storage="file:///s")
-
-
-def test_one_is_thrown_away(job: Job, target: str) -> None:  # semantics P3
+@pytest.mark.parametrize("named", ["", "/_metadata"])
+def test_one_is_thrown_away(job: Job, target: str, named: str) -> None:  # semantics P1, P3
     job.complete("r1")
     uri = take(job, target)["savepoint"]
-    assert dispose(job, savepoint=uri) == {"disposed": [uri], "kept": {}}
+    assert dispose(job, savepoint=f"{uri}{named}") == {"disposed": [uri], "kept": {}}
     assert job.coordinator.head().savepoints == ()
     assert dispose(job, Ti(try_number=2), savepoint=uri) == {"disposed": [], "kept": {}}, "an earlier try did it"
     with pytest.raises(NoSavepointError):
         dispose(job, savepoint=uri)
-
-
-def test_its_metadata_names_it_too(job: Job, target: str) -> None:  # semantics P1, P3
-    job.complete("r1")
-    uri = take(job, target)["savepoint"]
-    job.complete("r2")
-    assert dispose(job, savepoint=f"{uri}/_metadata") == {"disposed": [uri], "kept": {}}
 
 
 def test_the_only_way_back_is_not(job: Job, target: str, said: Said) -> None:  # semantics P3
@@ -237,3 +226,5 @@ def test_a_dag_that_keeps_all_throws_none_away() -> None:
     dag = savepoint_dag("flights", None, "file:///kept", storage="file:///s", keep=None, dag_id="mine", tags=["x"])
     assert isinstance(dag, DAG)
     assert (dag.dag_id, list(dag.task_dict), dag.tags) == ("mine", ["take_savepoint"], {"x"})
+    with raises_code("savepoint_refused", match="lies in the job's own folder"):  # semantics P1
+        savepoint_dag("flights", "@daily", "file:///s/flights/kept", storage="file:///s")

@@ -1,6 +1,5 @@
 """Stopping a job with a savepoint from a DAG (semantics P2)."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.operators import StopWithSavepointOperator
 from tests.support.airflow_fixtures import Define, Said
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.api_stand_in import Answer, Asked, airflow_api
 from tests.support.errors import raises_code
 
 
@@ -53,10 +52,7 @@ class Dag:
 @pytest.fixture
 def dag(connections: Define) -> Iterator[Dag]:
     found = Dag()
-    with ApiStandIn(found) as server:
-        connections(
-            "cairn_airflow_api", json.dumps({"conn_type": "generic", "host": server.url, "password": "canary-12345"})
-        )
+    with airflow_api(found, connections):
         yield found
 
 

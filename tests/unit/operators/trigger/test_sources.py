@@ -45,24 +45,10 @@ def test_a_wrong_source_is_refused_at_parse_and_the_task_named(source: Any, opti
 
 def test_the_run_s_facts_reach_the_source_and_it_can_open_its_folder(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1")
-    event = SimpleNamespace(
-        asset=SimpleNamespace(uri="s3://in/x", name="x"),
-        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-        extra={"rows": 1},
-        source_dag_id="up",
-        source_run_id="r",
-        source_task_id="t",
-        source_map_index=-1,
-    )
-    dag_run = SimpleNamespace(
-        run_id="run",
-        run_type="asset_triggered",
-        logical_date=None,
-        data_interval_start=None,
-        data_interval_end=None,
-        consumed_asset_events=[event],
-    )
-    context: Any = {"dag_run": dag_run}
+    source = {"source_dag_id": "up", "source_run_id": "r", "source_task_id": "t", "source_map_index": -1}
+    asset, when = SimpleNamespace(uri="s3://in/x", name="x"), datetime(2026, 1, 1, tzinfo=UTC)
+    event = SimpleNamespace(asset=asset, timestamp=when, extra={"rows": 1}, **source)
+    context: Any = {"dag_run": Run("run", "asset_triggered", consumed_asset_events=(event,))}
     facts = run_facts(context)
     assert [(each.uri, each.extra, each.source_run_id) for each in facts.events] == [("s3://in/x", {"rows": 1}, "r")]
     answer: Any = FileSource(f"file://{tmp_path}", "*.csv").read(facts, None)

@@ -107,8 +107,12 @@ def test_what_a_run_says_comes_before_what_the_dag_says(job: Job, kept: Path) ->
 
 
 def test_state_of_other_stages_needs_a_word(job: Job, kept: Path) -> None:  # semantics R3
+    only = {"stages": [StageSpec("routes")]}
     with raises_code("non_restored_state", match=r"unclaimed=`airports, clean, report`.*stages=`routes`"):
-        operator(job, stages=[StageSpec("routes")]).execute(told(asked(kept, "first")))
+        operator(job, **only).execute(told(asked(kept, "first")))
+    trigger = operator(job, **only, restore_from=f"file://{kept / 'first'}", allow_non_restored_state=True)
+    assert trigger.execute(told(None))["restored_from"] == 1
+    assert job.coordinator.head().imports[0].allow_non_restored_state
 
 
 def test_the_next_run_may_say_that_word(job: Job, kept: Path, said: Said) -> None:  # semantics R3
@@ -138,14 +142,6 @@ def test_what_does_not_fit_gives_nothing_up(job: Job, kept: Path) -> None:  # se
             operator(job, stages=specs).execute(told(asked(kept, "first"), "r2"))
         after = job.coordinator.head()
         assert (after.imports, after.importing, after.completed) == ((), None, before.completed)
-
-
-def test_a_dag_may_leave_state_behind_for_its_start(job: Job, kept: Path) -> None:  # semantics R3
-    trigger = operator(
-        job, stages=[StageSpec("routes")], restore_from=f"file://{kept / 'first'}", allow_non_restored_state=True
-    )
-    assert trigger.execute(told(None))["restored_from"] == 1
-    assert job.coordinator.head().imports[0].allow_non_restored_state
 
 
 def test_a_dag_may_claim_it(job: Job, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +180,7 @@ def test_there_is_no_savepoint(job: Job, tmp_path: Path) -> None:
 @pytest.mark.parametrize("conf", [None, {}, {"theirs": {"restore_from": 1}}, {"cairn": {}}])
 def test_a_run_need_not_say_anything(conf: dict[str, Any] | None) -> None:
     assert options_of(conf) == RunOptions()
+    assert "conf" in SdkDagRun.model_fields, "of a real task"
 
 
 @pytest.mark.parametrize(
@@ -199,10 +196,6 @@ def test_a_run_need_not_say_anything(conf: dict[str, Any] | None) -> None:
 def test_what_a_run_says_is_checked(said: object, text: str) -> None:
     with pytest.raises(InvalidConfigError, match=text):
         options_of({"cairn": said})
-
-
-def test_the_run_has_a_conf_in_a_real_task() -> None:
-    assert "conf" in SdkDagRun.model_fields
 
 
 _GROUP = """

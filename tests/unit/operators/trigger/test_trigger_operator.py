@@ -39,16 +39,8 @@ DAY = datetime(2001, 1, 1, tzinfo=UTC)
 
 
 def operator(job: Job, **options: Any) -> TriggerCheckpointOperator:
-    return TriggerCheckpointOperator(
-        **{
-            "task_id": "trigger",
-            "storage": job.storage,
-            "job": job.name,
-            "stages": [StageSpec("routes")],
-            "reads_window": False,
-            **options,
-        }
-    )
+    usual = {"task_id": "trigger", "stages": [StageSpec("routes")], "reads_window": False}
+    return TriggerCheckpointOperator(**{"storage": job.storage, "job": job.name, **usual, **options})
 
 
 def test_the_first_trigger(job: Job, said: Said) -> None:
@@ -79,24 +71,14 @@ def test_a_detail_is_checked_again_when_it_is_rendered(job: Job) -> None:  # sem
     with pytest.raises(InvalidConfigError, match=r"slice_detail must be a JSON object.*found str \[task=`trigger`\]"):
         trigger.execute(context(Ti(run_id="r1")))
     assert job.coordinator.head().pending == ()
+    with pytest.raises(InvalidConfigError, match="kind must be"):  # semantics S3
+        operator(job, kind="forced")
 
 
-def test_a_retry_finds_what_it_made_before(job: Job) -> None:  # semantics T9
+def test_a_retry_finds_what_it_made_before(job: Job) -> None:  # semantics T9, W6
     once, twice = (operator(job).execute(context(Ti(run_id="r1"))) for _ in range(2))
     assert once == twice
-
-
-def test_it_starts_from_the_latest_checkpoint(job: Job) -> None:
-    job.complete("r1")
-    assert operator(job).execute(context(Ti(run_id="r2")))["restored_from"] == 1
-
-
-def test_an_epoch_is_not_folded_in_twice(job: Job) -> None:
-    job.complete("r1")
-    with pytest.raises(
-        AirflowSkipException, match=r"epoch r1 is completed: checkpoint 1 holds it. It is not run again"
-    ):
-        operator(job).execute(context(Ti(run_id="r1")))
+    assert (job.folder / "_cairn/probed-v2.json").exists(), "the storage is probed once"
 
 
 def test_what_it_says_of_a_completed_epoch_can_be_typed(
@@ -106,8 +88,10 @@ def test_what_it_says_of_a_completed_epoch_can_be_typed(
     job.complete("r1")
     with pytest.raises(AirflowSkipException, match="No older checkpoint is retained, so the job cannot be rewound"):
         operator(job).execute(context(Ti(run_id="r1")))
+    assert operator(job).execute(context(Ti(run_id="r2")))["restored_from"] == 1
     job.complete("r2")
-    with pytest.raises(AirflowSkipException, match="checkpoint 2 holds it") as skipped:
+    why = r"epoch r2 is completed: checkpoint 2 holds it\. It is not run again"
+    with pytest.raises(AirflowSkipException, match=why) as skipped:
         operator(job).execute(context(Ti(run_id="r2")))
     assert f"Skipped: {skipped.value}" in caplog.messages
     command, *words = shlex.split(str(skipped.value).split("`")[1])
@@ -175,13 +159,19 @@ def test_a_wait_that_cannot_go_on_fails_the_task(job: Job) -> None:
     assert job.coordinator.head().pending == ()
 
 
-def test_without_a_triggerer_the_task_is_rescheduled(job: Job) -> None:  # semantics T2
+def test_without_a_triggerer_the_task_is_rescheduled(job: Job) -> None:  # semantics T1, T2
     job.trigger("r1")
     before = timezone.utcnow()
-    waiting = operator(job, recheck_interval=timedelta(seconds=40), deferrable=False)
+    ti = Ti(run_id="r2", states={"r1": "running"})
     with pytest.raises(AirflowRescheduleException) as caught:
-        waiting.execute(other(r1="running"))
+        operator(job, recheck_interval=timedelta(seconds=40), deferrable=False).execute(context(ti))
     assert timedelta(seconds=40) <= caught.value.reschedule_date - before < timedelta(seconds=60)
+    told = ti.xcoms["cairn_declined"]
+    assert (told["reason"], told["position"]) == ("TOO_MANY_CONCURRENT_CHECKPOINTS", 1)
+    assert told["retry_at"] == caught.value.reschedule_date.isoformat()
+    with pytest.raises(TaskDeferred):
+        operator(job).execute(context(ti))
+    assert ti.xcoms["cairn_declined"]["reason"] == "ALREADY_QUEUED"
 
 
 def test_airflow_may_fail_a_deferral_twice(job: Job) -> None:
@@ -233,24 +223,6 @@ def test_a_run_that_cannot_be_asked_about_counts_as_running(job: Job, state: str
     job.trigger("r1")
     with pytest.raises(TaskDeferred):
         operator(job).execute(other(r1=state))
-
-
-def test_the_storage_is_probed_once(job: Job) -> None:  # semantics W6
-    operator(job).execute(context(Ti(run_id="r1")))
-    assert (job.folder / "_cairn/probed-v2.json").exists()
-
-
-def test_what_is_waited_for_is_told(job: Job) -> None:  # semantics T1, T2
-    job.trigger("r1")
-    ti = Ti(run_id="r2", states={"r1": "running"})
-    with pytest.raises(AirflowRescheduleException) as caught:
-        operator(job, deferrable=False).execute(context(ti))
-    told = ti.xcoms["cairn_declined"]
-    assert (told["reason"], told["position"]) == ("TOO_MANY_CONCURRENT_CHECKPOINTS", 1)
-    assert told["retry_at"] == caught.value.reschedule_date.isoformat()
-    with pytest.raises(TaskDeferred):
-        operator(job).execute(context(ti))
-    assert ti.xcoms["cairn_declined"]["reason"] == "ALREADY_QUEUED"
 
 
 @pytest.mark.parametrize("run_type", ["scheduled", "backfill", "asset_triggered"])
@@ -320,11 +292,6 @@ def test_a_full_line_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -
             operator(job).execute(context(ti))
     assert ti.xcoms["cairn_declined"]["reason"] == "TOO_MANY_CHECKPOINT_REQUESTS"
     assert [each.epoch for each in job.coordinator.head().waiting] == ["r2"]
-
-
-def test_the_kind_is_checked_at_parse(job: Job) -> None:  # semantics S3
-    with pytest.raises(InvalidConfigError, match="kind must be"):
-        operator(job, kind="forced")
 
 
 @pytest.mark.parametrize("run_type", DagRunType)
