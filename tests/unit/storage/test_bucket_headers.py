@@ -37,19 +37,21 @@ def proxy(s3_server: Any) -> Iterator[S3Proxy]:
         yield proxy
 
 
-def world_of(option: str, s3_options: S3Options, bucket: str, client: Any, proxy: S3Proxy) -> World:
-    """Make an object and an upload, then put the stand-in before them."""
-    etag = client.put_object(Bucket=bucket, Key="lake/there", Body=b"there")["ETag"]
-    upload = client.create_multipart_upload(Bucket=bucket, Key="lake/upload")["UploadId"]
-    proxy.rules.insert(0, demands(option))
-    value = ASKED[option][1]
-    behind = replace(s3_options, endpoint_url=proxy.url, max_attempts=1)
-    return World(
-        store=open_store(f"s3://{bucket}/lake", s3=replace(behind, **{option: value})),  # type: ignore[arg-type]
-        stranger=open_store(f"s3://{bucket}/lake", s3=behind),
-        etag=etag,
-        upload=PendingUpload("upload", upload, 0),
-    )
+@pytest.fixture
+def world_of(s3_server: Any, s3_options: S3Options, s3_bucket: str, proxy: S3Proxy) -> Callable[[str], World]:
+    """Makes an object and an upload, then puts the stand-in before them."""
+
+    def make(option: str) -> World:
+        client = s3_server.client()
+        etag = client.put_object(Bucket=s3_bucket, Key="lake/there", Body=b"there")["ETag"]
+        upload = client.create_multipart_upload(Bucket=s3_bucket, Key="lake/upload")["UploadId"]
+        proxy.rules.insert(0, demands(option))
+        behind = replace(s3_options, endpoint_url=proxy.url, max_attempts=1)
+        asking = replace(behind, **{option: ASKED[option][1]})  # type: ignore[arg-type]
+        store, stranger = (open_store(f"s3://{s3_bucket}/lake", s3=each) for each in (asking, behind))
+        return World(store, stranger, etag, PendingUpload("upload", upload, 0))
+
+    return make
 
 
 Verb = Callable[[ObjectStore, World], object]
@@ -74,9 +76,9 @@ WRITES: dict[str, Verb] = {
 @pytest.mark.parametrize("option", ASKED)
 @pytest.mark.parametrize("verb", [*READS, *WRITES])
 def test_each_request_carries_the_header_that_the_bucket_asks_for(
-    option: str, verb: str, s3_server: Any, s3_options: S3Options, s3_bucket: str, proxy: S3Proxy
+    option: str, verb: str, world_of: Callable[[str], World]
 ) -> None:
-    world = world_of(option, s3_options, s3_bucket, s3_server.client(), proxy)
+    world = world_of(option)
     asks = {**READS, **WRITES}[verb]
     if verb in WRITES or option != "server_side_encryption":
         with pytest.raises(ForbiddenError, match=option):
@@ -86,21 +88,16 @@ def test_each_request_carries_the_header_that_the_bucket_asks_for(
 
 
 @pytest.mark.parametrize("option", ["request_payer", "expected_bucket_owner"])
-def test_a_delete_carries_it(
-    option: str, s3_server: Any, s3_options: S3Options, s3_bucket: str, proxy: S3Proxy
-) -> None:
-    world = world_of(option, s3_options, s3_bucket, s3_server.client(), proxy)
+def test_a_delete_carries_it(option: str, world_of: Callable[[str], World]) -> None:
+    world = world_of(option)
     [stayed] = world.stranger.delete(["there"])
     assert option in stayed.reason
     assert not world.store.delete(["there"])
     assert not list(world.store.list(""))
 
 
-def test_a_copy_on_the_server_names_the_owner_of_both_buckets(
-    s3_server: Any, s3_options: S3Options, s3_bucket: str, proxy: S3Proxy
-) -> None:
-    world = world_of("expected_bucket_owner", s3_options, s3_bucket, s3_server.client(), proxy)
-    world.store.copy("there", "copied")
+def test_a_copy_on_the_server_names_the_owner_of_both_buckets(world_of: Callable[[str], World], proxy: S3Proxy) -> None:
+    world_of("expected_bucket_owner").store.copy("there", "copied")
     copies = [headers for each in proxy.requests if "x-amz-copy-source" in (headers := lowered(each))]
     assert copies
     for name in ("x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"):
@@ -116,10 +113,8 @@ def test_the_three_together_pass_the_probe(s3_options: S3Options, s3_bucket: str
 
 
 @pytest.mark.parametrize("option", ASKED)
-def test_the_doctor_names_the_extra_that_cures_it(
-    option: str, s3_server: Any, s3_options: S3Options, s3_bucket: str, proxy: S3Proxy
-) -> None:
-    world = world_of(option, s3_options, s3_bucket, s3_server.client(), proxy)
+def test_the_doctor_names_the_extra_that_cures_it(option: str, world_of: Callable[[str], World]) -> None:
+    world = world_of(option)
 
     def findings(store: ObjectStore) -> list[Finding]:
         runtime = system_runtime()

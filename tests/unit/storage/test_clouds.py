@@ -341,10 +341,8 @@ def test_sparks_folders_are_markers_in_their_place(cloud: Cloud) -> None:
 
 
 @on_both
-def test_the_server_copies_what_the_tag_vouches_for(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics W9
-    store, proxy = cloud.open(), cloud.proxy
+def test_the_server_copies_what_the_tag_vouches_for(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, proxy = cloud.open(), cloud.proxy  # semantics W9
     etag = tag(store.create("a", b"content"))
     target = store.below("kept")
     assert target.copy_from(store, "a", "b", etag=etag, content=SHA) == (SHA,)

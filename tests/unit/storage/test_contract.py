@@ -81,13 +81,9 @@ def test_what_still_has_its_tag_is_not_read_again(backend: Backend):  # semantic
 
 def test_a_create_never_overwrites(store: ObjectStore):  # semantics W2
     etag = tag(store.create("job/a", b"mine"))
-    assert store.create("job/a", b"theirs") == ConditionFailed(etag)
+    for data in (b"theirs", b"mine"):
+        assert store.create("job/a", data) == ConditionFailed(etag)
     assert store.get("job/a").data == b"mine"
-
-
-def test_a_create_of_equal_bytes_is_lost_too(store: ObjectStore):
-    etag = tag(store.create("job/a", b"same"))
-    assert store.create("job/a", b"same") == ConditionFailed(etag)
 
 
 def test_a_create_from_a_file_is_a_create(store: ObjectStore):  # semantics W2, C5
@@ -251,20 +247,16 @@ def test_deleting_what_is_not_there_is_done(store: ObjectStore):
     assert store.delete([]) == []
     assert store.delete(iter(["a/1"])) == []
     assert keys(store) == []
-
-
-def test_a_batched_delete_crosses_pages(store: ObjectStore):
-    names = [f"many/{number:03}" for number in range(10)]
-    for name in names:
+    many = [f"many/{number:03}" for number in range(10)]
+    for name in (*many, "other"):
         tag(store.create(name, b"x"))
-    tag(store.create("other", b"x"))
-    assert store.delete(names) == []
+    assert store.delete(many) == [], "over pages"
     assert keys(store) == ["other"]
 
 
 def test_a_copy_never_overwrites(store: ObjectStore):  # semantics W4
     tag(store.create("from", b"source"))
-    assert isinstance(store.copy("from", "deep/to"), Written)
+    copied = tag(store.copy("from", "deep/to"))
     assert store.get("deep/to").data == b"source"
     present = store.stat("deep/to").etag
     store.delete(["from"])
@@ -272,12 +264,7 @@ def test_a_copy_never_overwrites(store: ObjectStore):  # semantics W4
     assert store.copy("from", "deep/to") == ConditionFailed(present)
     assert store.get("deep/to").data == b"source"
     assert keys(store) == ["deep/to", "from"]
-
-
-def test_a_copy_has_a_tag_that_can_be_swapped(store: ObjectStore):
-    tag(store.create("from", b"source"))
-    copied = tag(store.copy("from", "to"))
-    assert isinstance(store.replace("to", b"new", expected_etag=copied), Written)
+    assert isinstance(store.replace("deep/to", b"new", expected_etag=copied), Written)
 
 
 def test_pending_uploads_are_seen_and_aborted(backend: Backend):  # semantics W7

@@ -74,8 +74,7 @@ def test_what_spark_wrote_is_on_the_disk_once_it_is_described(
         (folder / name).write_bytes(b"rows")  # and no word about the disk
     synced.clear()
     files = JobFiles(store, "flights")
-    writer = Writer(files, Handover(1, "e1", 1, "t", "flights", "clean", "flights", Slice()), "run", lambda: 0)
-    handles = writer.handles("state.totals", list(files.listing("chk-0000000001/")))
+    handles = writer_of(files).handles("state.totals", list(files.listing("chk-0000000001/")))
     assert [handle.path for handle in handles] == [f"chk-0000000001/state/clean/part-{n}" for n in (0, 1)]
     below = f"{LAKE}/flights/chk-0000000001"
     assert synced == [
@@ -89,6 +88,17 @@ def test_what_spark_wrote_is_on_the_disk_once_it_is_described(
     ]
 
 
+def break_fsync(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def broken(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", broken)
+
+
+def writer_of(files: JobFiles) -> Writer:
+    return Writer(files, Handover(1, "e1", 1, "t", "flights", "clean", "flights", Slice()), "run", lambda: 0)
+
+
 @pytest.mark.parametrize(
     ("number", "said"),
     [(errno.EIO, "Input/output error. Try again later"), (errno.ENOSPC, "is full: No space left on device. Make room")],
@@ -99,11 +109,7 @@ def test_what_cannot_be_synced_is_an_error(
     store.create("flights/a", b"x")
     with pytest.raises(GoneError):
         store.sync(["flights/b"])
-
-    def broken(_: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", broken)
+    break_fsync(monkeypatch, number)
     with pytest.raises(UnavailableError, match=said):
         store.sync(["flights/a"])
 
@@ -112,12 +118,7 @@ def test_what_spark_wrote_is_not_described_where_the_disk_fails(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics A5
     store.create("flights/chk-0000000001/part-0", b"rows")
-
-    def broken(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", broken)
+    break_fsync(monkeypatch, errno.EIO)
     files = JobFiles(store, "flights")
-    writer = Writer(files, Handover(1, "e1", 1, "t", "flights", "clean", "flights", Slice()), "run", lambda: 0)
     with pytest.raises(UnavailableError, match="Input/output error"):
-        writer.handles("state.totals", list(files.listing("chk-0000000001/")))
+        writer_of(files).handles("state.totals", list(files.listing("chk-0000000001/")))

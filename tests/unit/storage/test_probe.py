@@ -71,15 +71,6 @@ def test_the_good_stores_pass_and_nothing_is_left(backend: Backend):
     assert list(store.list("")) == []
 
 
-@pytest.mark.s3
-@pytest.mark.soak  # one of them is above
-def test_ten_probes_of_the_good_server_all_accept_it(s3_server: S3Server, s3_bucket: str):
-    store = s3_at(s3_server.endpoint_url, s3_bucket, s3_server)
-    for number in range(10):
-        probe(store, nonce=f"n{number}")
-    assert list(store.list("")) == []
-
-
 def test_rclone_serve_s3_is_refused(rclone: str):
     error = refused(s3_at(rclone))
     assert error.fields["check"] == "a create of a key that is present"
@@ -163,14 +154,23 @@ class Breaks(LocalStore):
         return self._break_swap(super().replace(key, data, expected_etag=expected_etag))
 
 
-def test_a_swap_that_writes_and_denies_it_is_refused(tmp_path: Path):
-    denies = Breaks(tmp_path, lambda answer: ConditionFailed(None))
-    assert refused(denies).fields["check"] == "a swap with the present tag"
-
-
-def test_a_tag_that_changes_between_write_and_read_is_refused(tmp_path: Path):
-    lies = Breaks(tmp_path, lambda answer: Written("another") if isinstance(answer, Written) else answer)
-    assert refused(lies).fields["check"] == "the tag read back after a refused swap"
+@pytest.mark.parametrize(
+    ("says", "check"),
+    [
+        (lambda _: ConditionFailed(None), "a swap with the present tag"),
+        (lambda it: Written("another") if isinstance(it, Written) else it, "the tag read back after a refused swap"),
+    ],
+    ids=["writes and denies it", "another tag than is read"],
+)
+def test_a_swap_that_lies_is_refused_and_not_recorded(
+    tmp_path: Path, says: Callable[[WriteResult], WriteResult], check: str
+):
+    lies = Breaks(tmp_path, says)
+    assert refused(lies).fields["check"] == check
+    for nonce in ("n1", "n2"):
+        with pytest.raises(UnsupportedStorageError):
+            ensure_probed(lies, nonce=nonce)
+    assert list(lies.list("")) == []
 
 
 class CountsCreates(LocalStore):
@@ -212,11 +212,3 @@ def test_a_broken_record_proves_nothing(tmp_path: Path, record: bytes):
     store.create(RECORD, record)
     ensure_probed(store, nonce="n")
     assert store.creates > 32
-
-
-def test_a_refused_store_is_not_recorded(tmp_path: Path):
-    denies = Breaks(tmp_path, lambda answer: ConditionFailed(None))
-    for nonce in ("n1", "n2"):
-        with pytest.raises(UnsupportedStorageError):
-            ensure_probed(denies, nonce=nonce)
-    assert list(denies.list("")) == []

@@ -288,6 +288,8 @@ def test_an_object_over_five_gib_is_not_copied():
 def test_a_store_is_opened_without_a_request():
     store = open_store("s3://bucket/lake", s3=S3Options(f"http://127.0.0.1:{free_port()}", None, "a", "b"))
     assert expect(S3Store, store).spark_url("chk-1/state/x") == "s3a://bucket/lake/chk-1/state/x"
+    with pytest.raises(UnsupportedStorageError, match="Use s3://bucket/prefix"):
+        S3Store("file:///data")
 
 
 def test_the_settings_of_the_process_are_used_where_none_are_given(monkeypatch: pytest.MonkeyPatch):
@@ -298,11 +300,6 @@ def test_the_settings_of_the_process_are_used_where_none_are_given(monkeypatch: 
         store = open_store("s3://bucket/lake")
         assert store.describe() == f"s3://bucket/lake at {fake.url}"
         probe(store, nonce="n")
-
-
-def test_a_file_uri_is_no_s3_store():
-    with pytest.raises(UnsupportedStorageError, match="Use s3://bucket/prefix"):
-        S3Store("file:///data")
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "sent in pieces"])

@@ -144,10 +144,8 @@ def test_a_refusal_that_passes_is_waited_for_and_said_once(
 
 @pytest.mark.parametrize(("status", "code"), PASSING)
 @pytest.mark.parametrize("verb", [name for name in VERBS if name != "replace"])
-def test_a_refusal_that_lasts_ends_with_the_stores_own_words(
-    lake: Lake, verb: str, status: int, code: str
-) -> None:  # semantics W3
-    lake.refuse(status, code, until_s=1 << 30)
+def test_a_refusal_that_lasts_ends_with_the_stores_own_words(lake: Lake, verb: str, status: int, code: str) -> None:
+    lake.refuse(status, code, until_s=1 << 30)  # semantics W3
     with pytest.raises(UnavailableError if status >= 500 else ForbiddenError, match=f"{code}|{status}"):
         VERBS[verb](lake.store())
     assert LONGEST_S <= lake.time.waited < LONGEST_S + 1
