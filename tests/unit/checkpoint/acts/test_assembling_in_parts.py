@@ -61,33 +61,18 @@ def test_memory_does_not_grow_with_the_subtasks(tmp_path: Path) -> None:  # sema
     assert each < 600, f"{each:.0f} bytes a subtask; the name takes 400, with all that is parsed of it 800"
 
 
-def test_what_is_written_is_every_file_once(tmp_path: Path) -> None:  # semantics C1, C5
+def test_what_is_written_is_every_file_once() -> None:  # semantics C1, C5, C6, W2
     store = MemoryStore()
     document = _acknowledged(store, FILES)
     files = JobFiles(store, JOB)
-    made = Assembler(files, document).write()
+    faulty = FaultyStore(store, 0, Fault.ANSWER_LOST)
+    made = Assembler(JobFiles(faulty, JOB), document).write()
+    assert faulty.struck, "a lost answer is settled by what stands there"
     assert made.metadata.size_bytes > jsonl.SPOOL_BYTES, "it went through a file"
     found = [line.subtask for line in metadata_file.read(files, made.metadata) if isinstance(line, HandleLine)]
     assert found == list(range(FILES))
     assert made.size_bytes == FILES * 1000
     assert Assembler(files, document).write() == made, "a second finisher finds equal bytes"
-
-
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST])
-def test_a_lost_answer_of_large_metadata_is_settled_by_what_stands_there(fault: Fault) -> None:  # semantics W2
-    store = MemoryStore()
-    document = _acknowledged(store, FILES)
-    faulty = FaultyStore(store, 0, fault)
-    made = Assembler(JobFiles(faulty, JOB), document).write()
-    assert faulty.struck
-    assert made == Assembler(JobFiles(store, JOB), document).write()
-
-
-def test_other_metadata_of_the_same_size_is_noticed() -> None:  # semantics C6
-    store = MemoryStore()
-    document = _acknowledged(store, FILES)
-    files = JobFiles(store, JOB)
-    made = Assembler(files, document).write()
     data = store.get(files.full(made.metadata.key)).data
     store.put(files.full(made.metadata.key), data[:-3] + b" }\n")
     with pytest.raises(FinalizeError, match="other metadata"):

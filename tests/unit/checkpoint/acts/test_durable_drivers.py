@@ -10,7 +10,6 @@ from airflow_cairn.storage import UnavailableError
 from tests.support.narrowing import expect, known
 from tests.support.world.cluster import Cluster
 from tests.support.world.world import World
-from tests.support.wrapped_stores import Fault, FaultyStore
 
 
 def begin(world: World, claimant: str, cluster: Cluster | None, stage: str = "clean") -> BeginAnswer:
@@ -36,16 +35,13 @@ def attempt(world: World) -> int:
 
 def test_the_next_try_takes_over_a_driver_that_lives(world: World) -> None:  # semantics F5
     handover, before = submitted(world), world.coordinator().head()
-    answer = expect(Reconnect, begin(world, "two", Cluster()))
-    assert (answer.handover.execution, answer.handover.claimant) == (handover.execution, "two")
+    for claimant in ("two", "two", "three", "three"):
+        answer = expect(Reconnect, begin(world, claimant, Cluster()))
+        assert (answer.handover.execution, answer.handover.claimant) == (handover.execution, claimant)
+    late = world.coordinator().fail("a", "clean", "one", "killed")
+    assert isinstance(late, NothingToDo), "a report about a try before"
     assert world.coordinator().head() == before
     assert world.drive(handover) is AckAnswer.SUCCESS
-
-
-def test_who_took_over_never_submits(world: World) -> None:
-    submitted(world)
-    for claimant in ("two", "two", "three", "three"):
-        assert isinstance(begin(world, claimant, Cluster()), Reconnect)
 
 
 def test_a_driver_that_is_gone_is_a_failover(world: World) -> None:  # semantics F2
@@ -100,30 +96,15 @@ def test_who_acknowledges_while_the_cluster_is_asked_is_done(world: World, gone:
     assert attempt(world) == 1
 
 
-def test_a_late_report_about_the_try_before_changes_nothing(world: World) -> None:  # semantics F5
-    submitted(world)
-    begin(world, "two", Cluster())
-    assert isinstance(world.coordinator().fail("a", "clean", "one", "killed"), NothingToDo)
-    assert attempt(world) == 1
-    assert isinstance(world.coordinator().fail("a", "clean", "two", "its driver failed"), FailedOver)
-    assert attempt(world) == 2
-
-
 def test_whoever_was_killed_is_left_to_the_try_that_follows(world: World) -> None:
+    """If one follows, and if the driver did not die with its task."""
     submitted(world)
     answer = expect(NothingToDo, world.coordinator().fail("a", "clean", "one", "killed", unknown=True))
     assert "the next try waits for that" in answer.why
     assert isinstance(begin(world, "two", Cluster()), Reconnect)
-
-
-def test_no_try_follows_the_one_that_was_killed(world: World) -> None:
-    submitted(world)
-    assert isinstance(world.coordinator().fail("a", "clean", "one", "killed", final=True, unknown=True), FailedOver)
-
-
-def test_a_killed_try_whose_driver_died_with_it_is_a_failover(world: World) -> None:
-    begin(world, "one", None)
-    assert isinstance(world.coordinator().fail("a", "clean", "one", "killed", unknown=True), FailedOver)
+    assert isinstance(world.coordinator().fail("a", "clean", "two", "killed", final=True, unknown=True), FailedOver)
+    begin(world, "three", None)
+    assert isinstance(world.coordinator().fail("a", "clean", "three", "killed", unknown=True), FailedOver)
 
 
 def test_of_two_that_take_over_at_once_one_holds_it(world: World) -> None:
@@ -146,16 +127,6 @@ def test_a_failover_while_the_cluster_is_asked_wins(world: World) -> None:  # se
     )
     assert isinstance(answer, Submit)
     assert (answer.handover.attempt, answer.handover.adopted) == (2, False)
-
-
-def test_a_swap_whose_answer_is_lost_is_settled_by_reading(world: World) -> None:  # semantics W2
-    submitted(world)
-    store = FaultyStore(world.store, at=1, fault=Fault.ANSWER_LOST)
-    cluster = Cluster()
-    answer = world.coordinator(store).begin("a", "clean", "two", drivers=cluster)
-    assert store.struck
-    assert isinstance(answer, Reconnect)
-    assert len(cluster.asked) == 1
 
 
 def test_a_cleared_region_finds_the_try_that_took_over() -> None:  # semantics F1

@@ -152,22 +152,27 @@ def test_so_is_one_that_raises_when_its_position_is_moved(
     assert world.coordinator().head().counters.failed == 1
 
 
-def test_a_source_that_says_that_it_cannot_be_used_is_kept_and_counts(world: World) -> None:  # semantics T1, O1
-    """A Cairn error that no retry cures, such as a connection that is not defined, stays that."""
-    request = asking(world, InvalidConfigError("the connection ledger is not defined", conn_id="ledger"))
-    with pytest.raises(InvalidConfigError, match="the connection ledger is not defined"):
-        world.coordinator().trigger(request)
+@pytest.mark.parametrize(
+    ("error", "reason", "detail"),
+    [
+        (
+            InvalidConfigError("the connection ledger is not defined", conn_id="ledger"),
+            Reason.TRIGGER_CHECKPOINT_FAILURE,
+            "conn_id=`ledger` source=`ledger`",
+        ),
+        (UnavailableError("the store did not answer"), Reason.IO_EXCEPTION, "the store did not answer"),
+    ],
+    ids=["no retry cures it", "its store does not answer"],
+)
+def test_an_error_of_cairn_in_a_source_stays_that(
+    world: World, error: CairnError, reason: Reason, detail: str
+) -> None:  # semantics T1, D5, O1
+    with pytest.raises(type(error), match=error.message):
+        world.coordinator().trigger(asking(world, error))
     head = world.coordinator().head()
-    assert head.declined[0].reason is Reason.TRIGGER_CHECKPOINT_FAILURE
-    assert "conn_id=`ledger` source=`ledger`" in head.declined[0].detail
+    assert head.declined[0].reason is reason
+    assert detail in head.declined[0].detail
     assert (head.counters.triggered, head.counters.failed) == (1, 1)
-
-
-def test_a_source_whose_store_does_not_answer_is_no_broken_source(world: World) -> None:  # semantics T1, D5
-    request = asking(world, UnavailableError("the store did not answer"))
-    with pytest.raises(UnavailableError):
-        world.coordinator().trigger(request)
-    assert world.coordinator().head().declined[0].reason is Reason.IO_EXCEPTION
 
 
 def test_a_head_that_cannot_be_written_keeps_nothing() -> None:  # semantics T1
