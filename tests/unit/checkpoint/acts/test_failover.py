@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
+from typing import Literal
 
 import pytest
 
@@ -39,12 +40,6 @@ def _executions(world: World, epoch: str = "a") -> dict[str, str]:
     return {uid: each.token for uid, each in world.trigger(epoch).pending.executions.items()}
 
 
-def test_beginning_twice_is_one_claim(world: World) -> None:  # semantics F5, T9
-    world.trigger("a")
-    assert world.submit("a", "clean", "try-1") == world.submit("a", "clean", "try-1")
-    assert world.pending_id("a") == 1
-
-
 def test_the_next_try_s_begin_is_a_failover_though_no_callback_ran(world: World) -> None:  # semantics F2, F5
     world.trigger("a")
     world.run_stage("a", "clean", "airports")
@@ -62,13 +57,16 @@ def test_the_next_try_s_begin_is_a_failover_though_no_callback_ran(world: World)
     world.audit("a")
 
 
-@pytest.mark.parametrize("times", [1, 2, 5])
-def test_a_failure_reported_any_number_of_times_is_one_failover(world: World, times: int) -> None:  # semantics F5
+def test_a_failure_reported_any_number_of_times_is_one_failover(world: World) -> None:  # semantics F5, T9
+    def fail() -> object:
+        return world.coordinator().fail("a", "clean", "try-1", "boom")
+
+    assert isinstance(fail(), NothingToDo)
     world.trigger("a")
-    world.submit("a", "clean", "try-1")
-    answers = [world.coordinator().fail("a", "clean", "try-1", "boom") for _ in range(times)]
-    assert isinstance(answers[0], FailedOver)
-    assert all(isinstance(answer, NothingToDo) for answer in answers[1:])
+    assert isinstance(fail(), NothingToDo), "it never began"
+    assert world.submit("a", "clean", "try-1") == world.submit("a", "clean", "try-1")
+    assert world.pending_id("a") == 1
+    assert [type(fail()) for _ in range(3)] == [FailedOver, NothingToDo, NothingToDo]
     assert world.pending_id("a") == 2
     assert world.coordinator().head().history[-1].detail == "clean: boom"
 
@@ -85,46 +83,9 @@ def test_reports_and_the_next_try_in_any_order_are_one_failover(world: World) ->
                 twin.coordinator().fail("a", "clean", "try-1", "boom")
         assert twin.pending_id("a") == 2, order
         assert twin.submit("a", "clean", "try-2").handover.claimant == "try-2"
-
-
-def test_two_reports_at_once_are_one_failover(world: World) -> None:  # semantics F5, D3
-    world.run_epoch("z")
-    world.trigger("a")
-    world.submit("a", "clean", "try-1")
-
-    def also() -> None:
-        assert isinstance(world.coordinator().fail("a", "clean", "try-1", "boom"), FailedOver)
-
-    store = InterleavingStore(world.store, "replace", 0, also)
-    answer = expect(FailedOver, world.coordinator(store).fail("a", "clean", "try-1", "boom"))
-    assert not answer.created
-    assert world.pending_id("a") == 3
-
-
-def test_a_report_of_an_older_try_changes_nothing(world: World) -> None:  # semantics F5
-    world.trigger("a")
-    world.submit("a", "clean", "try-1")
-    world.submit("a", "clean", "try-2")
-    before = world.coordinator().head()
-    answer = expect(NothingToDo, world.coordinator().fail("a", "clean", "try-1", "late"))
-    assert "another try holds" in answer.why
-    assert world.coordinator().head() == before
-
-
-def test_a_report_of_who_never_began_changes_nothing(world: World) -> None:  # semantics F5
-    assert isinstance(world.coordinator().fail("a", "clean", "try-1", "boom"), NothingToDo)
-    world.trigger("a")
-    assert isinstance(world.coordinator().fail("a", "clean", "try-1", "boom"), NothingToDo)
-    assert world.pending_id("a") == 1
-
-
-def test_failing_after_acknowledging_loses_nothing(world: World) -> None:  # semantics F2
-    world.trigger("a")
-    handover = world.submit("a", "clean", "try-1").handover
-    world.drive(handover)
-    assert isinstance(world.coordinator().fail("a", "clean", "try-1", "killed while it exited"), NothingToDo)
-    assert isinstance(world.coordinator().begin("a", "clean", "try-2"), StageAcknowledged)
-    assert world.pending_id("a") == 1
+        before = twin.coordinator().head()
+        assert "another try holds" in expect(NothingToDo, twin.coordinator().fail("a", "clean", "try-1", "late")).why
+        assert twin.coordinator().head() == before
 
 
 def test_an_ack_that_lands_before_the_failover_s_swap_is_discarded_by_it(world: World) -> None:  # semantics A2, F2
@@ -250,54 +211,32 @@ def test_a_broken_handover_is_nobody_s_claim(world: World) -> None:  # semantics
     world.audit("a")
 
 
-def test_an_expired_attempt_is_taken_up_by_the_next_try(world: World) -> None:  # semantics D2, F2
+@pytest.mark.parametrize(
+    ("declined", "reason", "told", "said"),
+    [
+        (
+            "ZeroDivisionError: by zero\n  at line 3",
+            Reason.CHECKPOINT_DECLINED,
+            "exit status 1",
+            "clean: ZeroDivisionError: by zero at line 3",
+        ),
+        # A driver that a signal ends declines for that; the task that sent it knows why.
+        ("SystemExit: 143", Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "a person did it", "clean: a person did it"),
+        (None, Reason.CHECKPOINT_DECLINED, "boom", "its decline cannot be read"),
+    ],
+    ids=["the driver's", "the task's", "broken"],
+)
+def test_a_decline_names_the_root_cause_of_its_failover(
+    world: World, declined: str | None, reason: Reason, told: str, said: str
+) -> None:  # semantics D1, W5
     world.trigger("a")
-    world.run_stage("a", "clean")
-    running = world.submit("a", "airports").handover
-    world.clock.advance(TIMEOUT)
-    taken = world.submit("a", "routes").handover
-    assert (taken.checkpoint, taken.attempt) == (2, 2)
-    assert world.drive(running) is AckAnswer.SUCCESS, "a sibling that still runs carries over"
-    assert taken.upstream["clean"].home == 1
-    world.run_epoch("a")
-    world.audit("a")
-
-
-def test_stages_that_declined_are_not_carried(world: World) -> None:  # semantics D1, F2
-    world.trigger("a")
-    world.run_stage("a", "clean")
-    world.submit("a", "routes", "routes-1")
-    world.decline(world.submit("a", "airports", "airports-1").handover)
-    before = _executions(world)
-    assert isinstance(world.coordinator().fail("a", "routes", "routes-1", "boom"), FailedOver)
-    after = _executions(world)
-    assert {uid for uid in before if before[uid] == after[uid]} == {"clean"}
-    assert isinstance(world.coordinator().fail("a", "airports", "airports-1", "boom"), NothingToDo), "one failover"
-
-
-def test_a_decline_names_the_root_cause_of_its_failover(world: World) -> None:  # semantics D1
-    world.trigger("a")
-    world.decline(world.submit("a", "clean", "try-1").handover, "ZeroDivisionError: by zero\n  at line 3")
-    assert isinstance(world.coordinator().fail("a", "clean", "try-1", "exit status 1"), FailedOver)
-    assert world.coordinator().head().history[-1].detail == "clean: ZeroDivisionError: by zero at line 3"
-
-
-def test_who_ended_a_driver_is_said_and_not_how_it_felt_that(world: World) -> None:  # semantics D1
-    """A driver that a signal ends declines for that; the task that sent it knows why."""
-    world.trigger("a")
-    clean = world.submit("a", "clean").handover
-    world.decline(clean, "SystemExit: 143", reason=Reason.CHECKPOINT_DECLINED_TASK_CLOSING)
-    world.coordinator().fail("a", "clean", clean.claimant, "a person marked its task as failed")
-    assert world.coordinator().head().history[-1].detail == "clean: a person marked its task as failed"
-
-
-def test_a_decline_that_cannot_be_read_holds_no_failover_up(world: World) -> None:  # semantics W5, D1
-    world.trigger("a")
-    handover = world.submit("a", "clean", "try-1").handover
-    world.decline(handover)
-    world.memory.put(f"{JOB}/{layout.decline(handover.checkpoint, 'clean', handover.token)}", b"{")
-    answer = expect(FailedOver, world.coordinator().fail("a", "clean", "try-1", "boom"))
-    assert "its decline cannot be read" in answer.pending.cause
+    clean = world.submit("a", "clean", "try-1").handover
+    world.decline(clean, declined or "", reason=reason)
+    if declined is None:
+        world.memory.put(f"{JOB}/{layout.decline(clean.checkpoint, 'clean', clean.token)}", b"{")
+    answer = expect(FailedOver, world.coordinator().fail("a", "clean", "try-1", told))
+    assert said in answer.pending.cause
+    assert said in world.coordinator().head().history[-1].detail
 
 
 def test_what_was_computed_from_another_checkpoint_is_not_carried(world: World) -> None:  # semantics R1, F2
@@ -357,13 +296,10 @@ def test_a_completed_epoch_begins_and_fails_no_more(world: World) -> None:  # se
     assert world.coordinator().fail("a", "clean", "try-9", "late") == EpochCompleted("a", 1)
 
 
-def test_beginning_what_was_never_triggered_says_what_to_do(world: World) -> None:
+def test_beginning_what_nobody_expects_says_what_to_do(world: World) -> None:
     with pytest.raises(InvalidConfigError, match="run \\(or clear\\) the task that triggers") as caught:
         world.coordinator().begin(layout.epoch_name("manual__2026-01-01T00:00:00+00:00"), "clean", "try-1")
     assert caught.value.fields["epoch"] == "manual__2026-01-01T00:00:00+00:00"
-
-
-def test_a_stage_that_the_attempt_does_not_expect_is_named(world: World) -> None:
     world.trigger("a")
     with pytest.raises(InvalidConfigError, match="does not expect this stage") as caught:
         world.coordinator().begin("a", "weather", "try-1")
@@ -422,60 +358,36 @@ def _damage(world: World, handover: Handover, how: str) -> None:
         world.memory.put(f"{JOB}/{path}", data[:-1] if how == "truncated" else data.swapcase()[::-1])
 
 
-def test_a_region_of_one_restarts_alone(world: World) -> None:  # semantics F1, F2
-    _begun(world, DIAMOND, "clean")
+@pytest.mark.parametrize(
+    ("stages", "failover", "done", "running", "restarted"),
+    [
+        (DIAMOND, "region", ["clean"], [], []),
+        (CHAIN, "region", ["clean"], [], ["clean"]),
+        (CHAIN, "region", ["clean", "airports"], [], ["airports", "clean"]),
+        (ALL_PIPELINED, "region", ["clean"], ["airports"], ["airports", "clean"]),
+        (BLOCKING, "full", ["clean", "airports"], [], ["airports", "clean"]),
+    ],
+    ids=["alone", "who writes to it, pipelined", "who reads from the region", "running siblings", "the job wants all"],
+)
+def test_what_restarts_with_a_failed_stage(
+    world: World,
+    stages: tuple[StageSpec, ...],
+    failover: Literal["region", "full"],
+    done: list[str],
+    running: list[str],
+    restarted: list[str],
+) -> None:  # semantics F1, F2, F3, A2
+    world.config = replace(world.config, failover=failover)
+    _begun(world, stages, *done)
     world.submit("a", "routes", "routes-1")
+    siblings = [world.submit("a", uid, f"{uid}-1").handover for uid in running]
     answer = _failed(world, "routes")
-    assert answer.created
-    assert answer.restarted == ()
+    assert (answer.created, answer.restarted) == (True, tuple(Restarted(uid, f"{uid}-1") for uid in restarted))
     entry = world.coordinator().head().history[-1]
-    assert (entry.reason, entry.detail, entry.restarted) == (Reason.JOB_FAILOVER_REGION, "routes: boom", ("routes",))
+    assert (entry.reason, entry.detail) == (Reason.JOB_FAILOVER_REGION, "routes: boom")
+    assert entry.restarted == (*restarted, "routes")
+    assert all(world.drive(each) is AckAnswer.DISCARDED for each in siblings), "they stop"
     assert world.run_epoch("a") == 3
-    world.audit("z", "a")
-
-
-def test_who_writes_to_it_by_a_pipelined_exchange_restarts_too(world: World) -> None:  # semantics F1
-    _begun(world, CHAIN, "clean")
-    world.submit("a", "routes", "routes-1")
-    answer = _failed(world, "routes")
-    assert answer.restarted == (Restarted("clean", "clean-1"),)
-    assert world.coordinator().head().history[-1].restarted == ("clean", "routes")
-    begin = world.coordinator().begin("a", "routes", "routes-2")
-    assert begin == UpstreamsNotReady(3, 2, ("clean",), (Restarted("clean", "clean-1"),))
-    assert world.run_stage("a", "clean") is AckAnswer.SUCCESS
-    world.run_epoch("a")
-    world.audit("z", "a")
-
-
-def test_running_siblings_stop_and_their_late_writes_are_discarded(world: World) -> None:  # semantics F3, A2
-    _begun(world, ALL_PIPELINED, "clean")
-    world.submit("a", "routes", "routes-1")
-    sibling = world.submit("a", "airports", "airports-1").handover
-    answer = _failed(world, "routes")
-    assert answer.restarted == (Restarted("airports", "airports-1"), Restarted("clean", "clean-1"))
-    assert world.drive(sibling) is AckAnswer.DISCARDED
-    world.run_epoch("a")
-    world.audit("z", "a")
-
-
-def test_a_blocking_sibling_is_not_touched(world: World) -> None:  # semantics F1
-    _begun(world, CHAIN, "clean", "routes")
-    sibling = world.submit("a", "airports", "airports-1").handover
-    world.submit("a", "report", "report-1")
-    before = world.trigger("a").pending.executions
-    answer = _failed(world, "report")
-    assert answer.restarted == ()
-    assert {uid for uid in before if before[uid] != answer.pending.executions[uid]} == {"report"}
-    assert world.drive(sibling) is AckAnswer.SUCCESS
-    assert isinstance(world.coordinator().begin("a", "routes", "any"), StageAcknowledged)
-
-
-def test_all_that_read_from_a_restarted_region_restart(world: World) -> None:  # semantics F1
-    _begun(world, CHAIN, "clean", "airports")
-    world.submit("a", "routes", "routes-1")
-    assert _failed(world, "routes").restarted == (Restarted("airports", "airports-1"), Restarted("clean", "clean-1"))
-    assert world.coordinator().head().history[-1].restarted == ("airports", "clean", "routes")
-    world.run_epoch("a")
     world.audit("z", "a")
 
 
@@ -519,16 +431,6 @@ def test_output_that_a_driver_could_not_read_is_missing(world: World, who: str) 
     world.audit("z", "a")
 
 
-def test_output_that_nobody_reads_again_is_not_looked_at(world: World) -> None:  # semantics F1
-    _begun(world, CHAIN[:3], "clean")
-    routes = world.submit("a", "routes", "routes-1").handover
-    world.drive(routes)
-    world.drive(world.submit("a", "report", "report-1").handover)
-    _damage(world, routes, "gone")
-    assert isinstance(world.coordinator().fail("a", "report", "report-1", "late"), NothingToDo)
-    assert isinstance(world.coordinator().begin("a", "report", "report-2"), StageAcknowledged)
-
-
 def test_a_store_that_does_not_answer_makes_nothing_missing(world: World) -> None:  # semantics R1, F1
     _begun(world, CHAIN[:3], "clean", "routes")
     world.submit("a", "report", "report-1")
@@ -543,23 +445,15 @@ def test_a_store_that_does_not_answer_makes_nothing_missing(world: World) -> Non
     assert world.coordinator().head() == head
 
 
-def test_an_attempt_that_ended_by_a_decline_takes_the_region_along(world: World) -> None:  # semantics D1, F1
-    """The sensor settles the decline before the failed task reports."""
-    _begun(world, CHAIN[:2], "clean")
-    world.decline(world.submit("a", "routes", "routes-1").handover)
-    world.coordinator().progress("a")
-    assert isinstance(world.coordinator().fail("a", "routes", "routes-1", "boom"), NothingToDo)
-    begin = world.coordinator().begin("a", "routes", "routes-2")
-    assert begin == UpstreamsNotReady(3, 2, ("clean",), (Restarted("clean", "clean-1"),))
-    assert world.coordinator().head().history[-1].restarted == ("clean", "routes")
-
-
-def test_who_never_began_takes_nobody_along(world: World) -> None:  # semantics F1, D2
+@pytest.mark.parametrize("failover", ["region", "full"])
+def test_who_never_began_takes_nobody_along(
+    world: World, failover: Literal["region", "full"]
+) -> None:  # semantics F1, D2
+    world.config = replace(world.config, failover=failover)
     _begun(world, CHAIN[:2], "clean")
     world.clock.advance(TIMEOUT)
-    answer = world.coordinator().begin("a", "routes", "routes-1")
-    assert isinstance(answer, Submit), "its writer has acknowledged and stands"
-    assert answer.handover.attempt == 2
+    answer = expect(Submit, world.coordinator().begin("a", "routes", "routes-1"))
+    assert (answer.handover.attempt, answer.handover.upstream["clean"].home) == (2, 2), "its writer stands"
     assert world.drive(answer.handover) is AckAnswer.SUCCESS
 
 
@@ -568,6 +462,7 @@ def test_who_triggers_again_keeps_a_region_that_is_half_done_and_not_begun(world
     world.clock.advance(TIMEOUT)
     world.coordinator().progress("a")
     document = world.trigger("a").pending
+    assert document.cause == "not complete after 600 s (CHECKPOINT_EXPIRED)"
     assert document.executions["clean"].home == 2
     world.submit("a", "routes", "routes-1")
     world.clock.advance(TIMEOUT)
@@ -595,28 +490,21 @@ def test_what_is_still_to_be_run_again_outlives_who_replaced_it(world: World) ->
     world.audit("z", "a")
 
 
-def test_a_restarted_stage_that_fails_is_not_named_again(world: World) -> None:  # semantics F5
-    _begun(world, CHAIN[:2], "clean")
-    world.submit("a", "routes", "routes-1")
-    _failed(world, "routes")
-    world.submit("a", "clean", "clean-2")
-    assert _failed(world, "clean", "clean-2").restarted == ()
-    begin = world.coordinator().begin("a", "routes", "routes-2")
-    by_itself = Restarted("clean", "")
-    assert begin == UpstreamsNotReady(4, 3, ("clean",), (by_itself,)), "Airflow tries it again, unless it has passed"
-
-
-def test_two_failures_of_one_region_at_once_are_one_failover(world: World) -> None:  # semantics F5
+@pytest.mark.parametrize(("other", "restarted"), [("airports", "routes"), ("routes", "airports")])
+def test_two_failures_of_one_region_at_once_are_one_failover(
+    world: World, other: str, restarted: str
+) -> None:  # semantics F5, D3
+    """Of two stages, or of one that is reported twice."""
     _begun(world, DIAMOND, "clean")
     world.submit("a", "routes", "routes-1")
     world.submit("a", "airports", "airports-1")
 
     def also() -> None:
-        assert _failed(world, "airports").created
+        assert _failed(world, other).created
 
     store = InterleavingStore(world.store, "replace", 0, also)
     answer = expect(FailedOver, world.coordinator(store).fail("a", "routes", "routes-1", "boom"))
-    assert (answer.created, answer.restarted) == (False, (Restarted("routes", "routes-1"),))
+    assert (answer.created, answer.restarted) == (False, (Restarted(restarted, f"{restarted}-1"),))
     assert world.pending_id("a") == 3
 
 
@@ -633,24 +521,6 @@ def test_where_another_checkpoint_is_restored_all_run_again(world: World) -> Non
     assert [each.stage for each in _failed(world, "report").restarted] == ["airports", "clean", "routes"]
     world.run_epoch("a")
     world.audit("y", "z", "a")
-
-
-def test_a_job_may_want_all_that_had_begun_to_run_again(world: World) -> None:  # semantics F1
-    world.config = replace(world.config, failover="full")
-    _begun(world, BLOCKING, "clean", "airports")
-    world.submit("a", "routes", "routes-1")
-    assert _failed(world, "routes").restarted == (Restarted("airports", "airports-1"), Restarted("clean", "clean-1"))
-    assert world.coordinator().head().history[-1].restarted == ("airports", "clean", "routes")
-    world.run_epoch("a")
-    world.audit("z", "a")
-
-
-def test_nothing_that_began_is_lost_where_nothing_failed(world: World) -> None:  # semantics F1, D2
-    world.config = replace(world.config, failover="full")
-    _begun(world, CHAIN[:2], "clean")
-    world.clock.advance(TIMEOUT)
-    answer = expect(Submit, world.coordinator().begin("a", "routes", "routes-1"))
-    assert answer.handover.upstream["clean"].home == 2
 
 
 def test_a_failover_is_of_the_region_or_full() -> None:  # semantics F1, S3
@@ -708,13 +578,6 @@ def test_the_tries_before_are_named_newest_first(job: Job) -> None:  # semantics
     assert found[0] == tries[-2]
 
 
-def test_an_epoch_that_completed_has_left_nothing_running(job: Job) -> None:
-    job.complete("r1")
-    job.trigger("r2")
-    now = job.begin("r2").token
-    assert replaced_executions(job.coordinator.head(), "routes", now) == ()
-
-
 def test_a_stage_that_was_left_out_may_still_be_running(job: Job) -> None:  # semantics V2, B3
     stages = StageSpec("clean"), StageSpec("routes", ("clean",))
     unaligned = CheckpointConfig(unaligned=True, alignment_timeout=timedelta(0))
@@ -739,8 +602,10 @@ def test_an_execution_that_goes_on_in_a_later_attempt_is_not_replaced(job: Job) 
 
 
 def test_what_another_epoch_has_left_running_is_named_too(job: Job) -> None:  # semantics V2
+    job.complete("r0")
     job.trigger("r1")
     dead = job.begin("r1")
+    assert replaced_executions(job.coordinator.head(), "routes", dead.token) == (), "r0 has completed"
     job.coordinator.abort(dead.checkpoint, Reason.JOB_FAILURE, "given up")
     job.trigger("r2")
     assert replaced_executions(job.coordinator.head(), "routes", job.begin("r2").token) == (dead.token,)

@@ -7,6 +7,7 @@ import pytest
 from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.coordinator import Coordinator
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from tests.support.narrowing import known
 from tests.support.world.world import STAGES, World
@@ -116,6 +117,7 @@ def test_a_head_that_is_outdated_decides_nothing(world: World) -> None:  # seman
     coordinator.head()
     world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
     assert last(world, "report", coordinator) is None
+    assert last(world) is None, "nor by the head that says so"
     assert [each.status for each in world.coordinator().head().history] == [Status.FAILED]
 
 
@@ -125,44 +127,30 @@ def test_a_stage_that_does_not_wait_for_its_upstreams_may_be_overtaken(world: Wo
     assert last(world, "clean") == EpochCompleted("e1", 1)
 
 
-def test_nobody_is_left_out_by_it(world: World) -> None:  # semantics B3
-    """The process that waits decides that; the stage that acknowledges first would always leave out the others."""
-    world.config = CheckpointConfig(unaligned=True)
-    run(world, "clean", "airports")
-    assert last(world, "airports") is None
-    assert world.coordinator().head().completed == ()
-
-
-def test_hooks_that_have_not_answered_are_waited_for(world: World) -> None:  # semantics T7
-    world.hook()
-    run(world)
-    entry = world.coordinator().head().pending[0]
-    document = known(world.coordinator().pending_document(entry))
-    assert document.hooks is not None
-    world.files.delete([f"chk-{entry.id:010}/hooks-{document.hooks.token}.json"])
-    assert last(world) is None
-
-
-def test_a_decline_is_left_to_whoever_reports_it(world: World) -> None:  # semantics D1
-    run(world, "clean", "airports", "routes")
-    world.decline(world.submit("e1", "report").handover)
-    assert last(world, "airports") is None
-    assert [each.id for each in world.coordinator().head().pending] == [1]
-
-
-def test_one_that_was_overtaken_is_left_to_whoever_waits(world: World) -> None:  # semantics C2
-    world.config = replace(world.config, max_concurrent_checkpoints=2)
-    run(world)
-    world.run_epoch("e2")
-    assert world.coordinator().head().pending_of_epoch("e1") is None
-    assert last(world) is None
-
-
-def test_one_that_was_aborted_stays_so(world: World) -> None:  # semantics D3
-    run(world)
-    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
-    assert last(world) is None
-    assert [each.status for each in world.coordinator().head().history] == [Status.FAILED]
+@pytest.mark.parametrize("why", ["others may be left out", "no hook has answered", "a stage declined", "overtaken"])
+def test_what_is_left_to_whoever_waits_or_reports(world: World, why: str) -> None:  # semantics B3, T7, D1, C2
+    """The stage that acknowledges first would always leave out the others."""
+    stage = "airports" if why in ("others may be left out", "a stage declined") else "report"
+    match why:
+        case "others may be left out":
+            world.config = CheckpointConfig(unaligned=True)
+            run(world, "clean", "airports")
+        case "no hook has answered":
+            world.hook()
+            run(world)
+            entry = world.coordinator().head().pending[0]
+            asked = known(known(world.coordinator().pending_document(entry)).hooks)
+            world.files.delete([layout.hook_answers(asked.home, asked.token)])
+        case "a stage declined":
+            run(world, "clean", "airports", "routes")
+            world.decline(world.submit("e1", "report").handover)
+        case "overtaken":
+            world.config = replace(world.config, max_concurrent_checkpoints=2)
+            run(world)
+            world.run_epoch("e2")
+    before = world.coordinator().head()
+    assert last(world, stage) is None
+    assert world.coordinator().head() == before
 
 
 def test_one_that_cannot_complete_fails_as_it_would_for_whoever_waits(world: World) -> None:  # semantics C6

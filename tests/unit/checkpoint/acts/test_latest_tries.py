@@ -87,30 +87,14 @@ def fail(world: World, task: Task) -> FailedOver:
     return expect(FailedOver, world.coordinator().fail("a", task.stage, task.claimant, "boom"))
 
 
-def test_the_try_that_ran_last_is_named_to_the_next_failover(world: World, tasks: Callable[[str], Task]) -> None:
-    """The process of the try was killed while the driver lived on; the retry found that the stage had acknowledged."""
-    assert tasks("clean").retry() == StageAcknowledged(2)
-    assert (holder(world, "clean").claimant, holder(world, "clean").try_number) == ("clean-2", 2)
-    assert fail(world, tasks("routes")).restarted == (Restarted("clean", "clean-2"),)
-    world.run_epoch("a")
-    world.audit("z", "a")
-
-
-def test_a_zombie_names_itself_to_nobody(world: World, tasks: Callable[[str], Task]) -> None:
-    """An earlier try that wakes up after a later one has found the acknowledgement."""
-    late = Task(world, "clean", try_number=2)
-    tasks("clean").retry()
-    tasks("clean").retry()
-    assert late.begin() == StageAcknowledged(2)
-    assert holder(world, "clean").claimant == "clean-3"
-
-
 def test_of_two_later_tries_the_latest_stands(world: World, tasks: Callable[[str], Task]) -> None:
     """semantics W4: the second comes in between the first one's look and its swap."""
     second = Task(world, "clean", try_number=3)
     interleaved = InterleavingStore(world.store, "replace", 0, second.begin, suffix=handover_key(world))
     answer = world.coordinator(interleaved).begin("a", "clean", "clean-2", try_number=2, first_try=1)
     assert isinstance(answer, StageAcknowledged)
+    assert holder(world, "clean").claimant == "clean-3"
+    assert Task(world, "clean", try_number=2).begin() == StageAcknowledged(2), "a zombie, that wakes up after it"
     assert holder(world, "clean").claimant == "clean-3"
 
 
@@ -172,13 +156,17 @@ def test_a_clear_is_heard_once(world: World, tasks: Callable[[str], Task]) -> No
     assert isinstance(clean.cleared(), Submit), "a second clear is heard again"
 
 
-def test_our_own_clear_is_no_persons(world: World, tasks: Callable[[str], Task]) -> None:
+def test_our_own_clear_is_no_persons(world: World, tasks: Callable[[str], Task]) -> None:  # semantics F4, F5
     """Cairn's clear comes after the swap that replaced the execution: the try claims, and opens no other attempt."""
+    clean = tasks("clean")
     fail(world, tasks("routes"))
-    answer = expect(Submit, tasks("clean").cleared())
+    restarts = world.coordinator().head().pending[0].restarts
+    answer = expect(Submit, clean.cleared())
     assert answer.handover.attempt == 2
     world.drive(answer.handover)
-    assert isinstance(tasks("clean").retry(), StageAcknowledged)
+    assert isinstance(clean.retry(), StageAcknowledged)
+    assert expect(Submit, clean.cleared()).handover.attempt == 3, "a person's is one"
+    assert world.coordinator().head().pending[0].restarts == restarts, "and uses up none"
 
 
 def test_a_stage_beside_it_is_not_touched(world: World) -> None:  # semantics F1
@@ -199,15 +187,6 @@ def test_a_completed_epoch_is_not_run_again(world: World, tasks: Callable[[str],
     assert tasks("clean").cleared() == EpochCompleted("a", checkpoint)
 
 
-def test_a_person_uses_up_no_restart(world: World, tasks: Callable[[str], Task]) -> None:  # semantics F4
-    fail(world, tasks("routes"))
-    before = world.coordinator().head().pending[0].restarts
-    answer = expect(Submit, tasks("clean").cleared())
-    world.drive(answer.handover)
-    assert isinstance(tasks("clean").cleared(), Submit)
-    assert world.coordinator().head().pending[0].restarts == before
-
-
 def test_a_number_that_is_not_known_is_not_written(world: World) -> None:
     """semantics C5: a handover is as version 0.1 wrote it; a task that was never cleared has nothing to submit."""
     world.stages = CHAIN
@@ -215,9 +194,6 @@ def test_a_number_that_is_not_known_is_not_written(world: World) -> None:
     world.drive(world.submit("a", "clean", "clean-1").handover)
     assert b"try_number" not in world.files.get(handover_key(world), max_bytes=100_000).data
     assert Task(world, "clean").retry() == StageAcknowledged(1)
-
-
-# A failure that is reported late: the dead try's driver acknowledges, and its next try has been and gone (F5).
 
 
 # A failure that is reported late. The task's process was killed and its driver lives on. The callback runs in the dag
@@ -252,6 +228,10 @@ def test_a_stage_whose_next_try_has_passed_runs_again(world: World, driver: Hand
     # semantics F5
     assert ITSELF in late_report(world, driver).restarted
     assert "routes" in world.coordinator().unclaimed("a")
+    waiting = expect(Waiting, world.coordinator().progress("a"))
+    assert ITSELF in waiting.restarted, "who waits is told, if the report dies right after its swap"
+    world.run_stage("a", "clean")
+    assert ITSELF in expect(UpstreamsNotReady, world.coordinator().begin("a", "report", "report-1")).restarted
     world.run_epoch("a")
     assert world.coordinator().unclaimed("a") == frozenset()
     world.audit("a")
@@ -269,16 +249,6 @@ def test_a_reader_that_came_and_went_before_the_swap_is_named(world: World, driv
     assert "report" in world.coordinator().unclaimed("a")
     world.run_epoch("a")
     world.audit("a")
-
-
-def test_who_waits_is_told_if_the_report_dies_right_after_its_swap(world: World, driver: Handover) -> None:
-    # semantics F5
-    late_report(world, driver)
-    waiting = expect(Waiting, world.coordinator().progress("a"))
-    assert ITSELF in waiting.restarted
-    world.run_stage("a", "clean")
-    answer = expect(UpstreamsNotReady, world.coordinator().begin("a", "report", "report-1"))
-    assert ITSELF in answer.restarted
 
 
 def test_a_stage_that_is_tried_again_by_itself_is_not_named_by_its_report(world: World, driver: Handover) -> None:

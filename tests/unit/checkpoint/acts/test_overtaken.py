@@ -79,21 +79,14 @@ def interrupted(request: pytest.FixtureRequest) -> World:
     return world
 
 
-def test_the_second_of_two_that_overlap_goes_on_by_itself() -> None:  # semantics C2
-    world = _overlapping("clean", "routes")
-    found = expect(Waiting, world.coordinator().go_on("b"))
-    assert (found.attempt, found.acknowledged) == (2, ())
-    ended = known(world.coordinator().head().ended_by_id(2))
-    assert (ended.reason, ended.acks) == (Reason.CHECKPOINT_SUBSUMED, 2)
-    world.run_epoch("b")
-    world.audit("a", "b")
-
-
 def test_what_had_run_is_named_to_be_cleared_also_after_a_cleaner() -> None:  # semantics C2, C3, F1
     world = _overlapping("clean", "routes")
     assert world.coordinator().progress("b").__class__ is Failed, "settled, and not taken up yet"
     world.coordinator().clean()
     found = expect(Waiting, world.coordinator().go_on("b"))
+    assert (found.attempt, found.acknowledged) == (2, ())
+    ended = known(world.coordinator().head().ended_by_id(2))
+    assert (ended.reason, ended.acks) == (Reason.CHECKPOINT_SUBSUMED, 2)
     assert found.restarted == (Restarted("clean", "clean of b"), Restarted("routes", "routes of b"))
     world.submit("b", "clean")
     again = expect(Waiting, world.coordinator().go_on("b"))
@@ -117,15 +110,6 @@ def test_a_full_history_keeps_what_waits_in_the_line(monkeypatch: pytest.MonkeyP
     assert isinstance(world.coordinator().go_on("b"), Waiting)
     world.run_epoch("b")
     assert {tuple(epochs) for epochs in world.folded().values()} == {("a", "c", "d", "e", "b")}
-
-
-def test_a_completion_that_overtakes_gives_the_epoch_a_place() -> None:  # semantics C2, T2
-    """The place comes in the same swap, before any other look at the job."""
-    world = World(config=TWO)
-    for epoch in ("older", "newer"):
-        world.coordinator().trigger(world.request(epoch, _owner(epoch)))
-    world.run_epoch("newer")
-    assert [each.epoch for each in world.coordinator().head().waiting] == ["older"]
 
 
 def test_an_attempt_that_is_completed_too_late_leaves_its_epoch_a_place() -> None:  # semantics C2, T2
@@ -169,6 +153,8 @@ def test_who_waits_for_an_overtaken_epoch_learns_of_a_pause() -> None:  # semant
     assert (found.reason, found.tolerated, found.paused) == (Reason.CHECKPOINT_SUBSUMED, True, True)
     world.coordinator().unpause()
     assert isinstance(world.coordinator().go_on("a"), Waiting)
+    world.run_epoch("a")
+    world.audit("b", "a")
 
 
 def test_no_stage_of_a_doomed_attempt_is_submitted() -> None:  # semantics C2
@@ -226,17 +212,6 @@ def test_running_stages_are_told_at_once() -> None:  # semantics C2, F3
     assert world.drive(handover) == "DISCARDED"
     world.run_epoch("b")
     world.audit("a", "b")
-
-
-def test_the_older_of_two_goes_on_too_when_the_newer_completes_first() -> None:  # semantics C2
-    world = World(config=TWO)
-    world.trigger("a")
-    world.run_stage("a", "clean")
-    world.run_epoch("b")
-    found = expect(Waiting, world.coordinator().go_on("a"))
-    assert (found.checkpoint, found.attempt) == (3, 2)
-    world.run_epoch("a")
-    world.audit("b", "a")
 
 
 def test_a_waiting_epoch_is_queued_behind_a_pending_run(interrupted: World) -> None:

@@ -69,32 +69,20 @@ def test_what_is_no_wait_costs_none(world: World) -> None:
     assert store.total == 0
 
 
-@pytest.mark.parametrize(
-    "config",
-    [UNALIGNED, CheckpointConfig(regional=RegionalCheckpoints())],
-    ids=["a stage that lags may be left out", "a region that failed may be left out"],
-)
-def test_what_may_complete_without_a_stage_is_never_quiet(world: World, config: CheckpointConfig) -> None:
-    """The task that waits completes it then (semantics B3, F6)."""
-    world.config = config
-    world.trigger("a")
-    assert waiting(world.coordinator()).quiet_until_ms == 0
-
-
-def test_with_master_hooks_it_is_never_quiet(world: World) -> None:  # semantics T7
-    world.hook()
-    world.trigger("a")
-    assert waiting(world.coordinator()).quiet_until_ms == 0
-
-
-def test_with_a_savepoint_under_way_it_is_never_quiet(world: World) -> None:  # semantics P1, D2
-    world.trigger("a")
-    world.coordinator().savepoint(asked(), lambda uri: Below(world.store, uri))
-    assert waiting(world.coordinator()).quiet_until_ms == 0
-
-
-def test_in_a_job_that_is_stopped_it_is_never_quiet(world: World) -> None:  # semantics S1
+@pytest.mark.parametrize("why", ["a stage may lag", "a region may fail", "hooks", "a savepoint", "a stop"])
+def test_it_is_never_quiet_where_time_or_a_store_may_end_it(world: World, why: str) -> None:
+    """semantics B3, F6, T7, P1, S1: the task that waits acts then."""
+    match why:
+        case "a stage may lag":
+            world.config = UNALIGNED
+        case "a region may fail":
+            world.config = CheckpointConfig(regional=RegionalCheckpoints())
+        case "hooks":
+            world.hook()
     world.trigger("a")
     coordinator = world.coordinator()
-    coordinator._heads.update(lambda head, _now_ms: Decision(None, replace(head, stopped=Stopped.PAUSED)))
+    if why == "a savepoint":
+        coordinator.savepoint(asked(), lambda uri: Below(world.store, uri))
+    if why == "a stop":
+        coordinator._heads.update(lambda head, _now_ms: Decision(None, replace(head, stopped=Stopped.PAUSED)))
     assert waiting(coordinator).quiet_until_ms == 0
