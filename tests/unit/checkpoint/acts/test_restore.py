@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.answers import FailedOver
+from airflow_cairn.checkpoint.answers import EpochCompleted, FailedOver
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import ListMode, Output
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
@@ -18,10 +18,10 @@ from airflow_cairn.checkpoint.errors import InvalidStateError, NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.rules.restored_state import assign
 from airflow_cairn.checkpoint.store import metadata_file, verification
-from airflow_cairn.storage import Blob, CairnError, ForbiddenError, ObjectStat, ObjectStore, UnavailableError
+from airflow_cairn.storage import CairnError, ForbiddenError, ObjectStat, ObjectStore, UnavailableError
 from airflow_cairn.storage.errors import GoneError
 from tests.support.errors import raises_code
-from tests.support.narrowing import expect, known
+from tests.support.narrowing import known
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore, RecordingStore, WrappedStore
 
@@ -72,22 +72,16 @@ def test_damage_falls_back_to_the_one_before_saying_which_and_why(world: World, 
     record = world.coordinator().head().restores[-1]
     assert (record.checkpoint, record.into) == (1, 3)
     assert record.damages == (str(damage),), "the restore is on record with its reason"
-
-
-def test_what_a_damaged_checkpoint_held_is_made_anew(world: World) -> None:  # semantics R1
-    world.run_epoch("a", "b")
-    _damage(world, 2)
-    assert [each.epoch for each in world.trigger("c").pending.replay] == ["b"]
+    assert [each.epoch for each in answer.pending.replay] == ["b"], "what it held is made anew"
     world.run_epoch("c")
     assert world.folded() == {uid: ["a", "b", "c"] for uid in ALL}
-    head = world.coordinator().head()
-    assert [entry.id for entry in head.completed] == [1, 3], "the damaged one has left the store"
+    assert [entry.id for entry in world.coordinator().head().completed] == [1, 3], "the damaged one has left the store"
     world.coordinator().clean()
     assert world.standing() == world.referred()
 
 
 @pytest.mark.parametrize("retained", [2, 4])
-def test_damage_upon_damage_replays_every_epoch_that_was_lost(world: World, retained: int) -> None:  # semantics R1
+def test_damage_upon_damage_replays_every_epoch_that_was_lost(world: World, retained: int) -> None:  # semantics R1, T9
     """Checkpoint 3 replayed b. If it is lost too, b is lost with it, though b's own checkpoint left long ago."""
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=retained)
     world.run_epoch("a", "b")
@@ -99,6 +93,8 @@ def test_damage_upon_damage_replays_every_epoch_that_was_lost(world: World, reta
     assert world.folded() == {uid: ["a", "b", "c", "d"] for uid in ALL}
     world.run_epoch("e")
     assert world.folded() == {uid: ["a", "b", "c", "d", "e"] for uid in ALL}
+    for epoch in "abcde":
+        assert isinstance(world.coordinator().trigger(world.request(epoch)), EpochCompleted), "a replayed one stays so"
 
 
 def test_two_damaged_checkpoints_at_once(world: World) -> None:  # semantics R1
@@ -111,14 +107,6 @@ def test_two_damaged_checkpoints_at_once(world: World) -> None:  # semantics R1
     assert {damage.checkpoint for damage in answer.damages} == {2, 3}
     world.run_epoch("d")
     assert world.folded() == {uid: ["a", "b", "c", "d"] for uid in ALL}
-
-
-def test_a_replayed_epoch_is_completed_and_stays_so(world: World) -> None:  # semantics T9
-    world.run_epoch("a", "b")
-    _damage(world, 2)
-    world.run_epoch("c")
-    for epoch in ("a", "b", "c"):
-        assert type(world.coordinator().trigger(world.request(epoch))).__name__ == "EpochCompleted"
 
 
 def test_with_every_checkpoint_damaged_nobody_starts_empty(world: World) -> None:  # semantics R1, R2
@@ -244,6 +232,9 @@ def test_restore_latest_aborts_what_is_pending_first(world: World) -> None:  # s
     head = world.coordinator().head()
     assert head.pending == ()
     assert head.history[-1].reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    record = head.restores[-1]
+    assert (record.checkpoint, record.into, record.why) == (1, None, "restored manually"), "no execution opened it"
+    assert (record.at_ms, head.counters.restored) == (world.clock.now_ms, 2), "the trigger of b restored too"
     assert world.trigger("b").pending.executions["clean"].home == 3, "a restore starts over"
 
 
@@ -271,14 +262,8 @@ def test_verifying_costs_a_request_a_thousand_files(world: World) -> None:  # se
     assert recording.total <= 6
 
 
-def test_a_blob_read_is_the_blob_written(world: World) -> None:
-    world.trigger("a")
-    blob = expect(Blob, world.files.get("head.json", max_bytes=1_000_000))
-    assert blob.etag == world.store.stat(f"{JOB}/head.json").etag
-
-
-def test_state_that_no_stage_claims_is_an_error(world: World) -> None:
-    """semantics R3: a renamed stage would lose its state without a word; the error names it and both ways out."""
+def test_state_that_no_stage_claims_is_an_error_unless_the_author_leaves_it_behind(world: World) -> None:
+    """semantics R3, F2: a renamed stage would lose its state without a word; the error names it and both ways out."""
     world.run_epoch("e1")
     world.stages = (StageSpec("clean"), StageSpec("lines", upstream=("clean",)))
     before = world.coordinator().head()
@@ -291,36 +276,12 @@ def test_state_that_no_stage_claims_is_an_error(world: World) -> None:
     assert "uid=" in text
     assert "allow_non_restored_state=True" in text
     assert world.coordinator().head() == before
-
-
-def test_state_may_be_left_behind_when_the_author_says_so(world: World) -> None:
-    """semantics R3: claimed state is restored, new state starts empty, left state is gone."""
-    world.run_epoch("e1")
-    world.stages = (StageSpec("clean"), StageSpec("lines", upstream=("clean",)))
-    world.config = replace(world.config, allow_non_restored_state=True)
-    world.run_epoch("e2")
-    assert world.folded() == {"clean": ["e1", "e2"], "lines": ["e2"]}
-
-
-def test_a_failover_does_not_ask_again(world: World) -> None:
-    """semantics F2: the stages are those of the trigger."""
-    world.run_epoch("e1")
-    world.stages = world.stages[:2]
     world.config = replace(world.config, allow_non_restored_state=True)
     world.trigger("e2")
-    claim = world.submit("e2", "clean")
-    assert isinstance(world.coordinator().fail("e2", "clean", claim.handover.claimant, "died"), FailedOver)
-
-
-def test_a_restore_by_hand_is_recorded(world: World) -> None:
-    """semantics R5: the record has the checkpoint, the moment, the reason and the duration; no execution opened it."""
-    world.run_epoch("e1")
-    choice = world.coordinator().restore_latest()
-    assert choice.pointer is not None
-    record = world.coordinator().head().restores[-1]
-    assert (record.checkpoint, record.into, record.why) == (1, None, "restored manually")
-    assert record.at_ms == world.clock.now_ms
-    assert world.coordinator().head().counters.restored == 1
+    claimant = world.submit("e2", "clean").handover.claimant
+    assert isinstance(world.coordinator().fail("e2", "clean", claimant, "died"), FailedOver), "which does not ask again"
+    world.run_epoch("e2")
+    assert world.folded() == {"clean": ["e1", "e2"], "lines": ["e2"]}
 
 
 @given(_PER_SUBTASK, _PARALLELISM)
