@@ -69,16 +69,6 @@ def test_a_pass_costs_the_epochs_new_files(world: World, west: MemoryStore, appe
     assert again.writes == [], "a second pass has nothing to do"
 
 
-def test_the_mirror_drops_what_the_job_has_dropped(world: World, west: MemoryStore) -> None:  # semantics M2
-    world.appends = True
-    for epoch in ("e1", "e2", "e3", "e4", "e5", "e6"):
-        world.run_epoch(epoch)
-        world.coordinator().mirror(west)
-        lists = RecordingStore(west)
-        assert world.coordinator().mirror(lists).deleted == 0
-    assert {found.key for found in west.list("")} == {found.key for found in world.store.list("")}
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_a_sink_that_was_behind_commits_in_the_mirror(world: World, west: MemoryStore, first: bool) -> None:
     """Notices that completed checkpoints still owe go with the job, however old they are (semantics M6, C4)."""

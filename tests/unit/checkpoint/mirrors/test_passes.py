@@ -140,6 +140,7 @@ def test_what_the_mirror_retains_stays_whole(world: World, west: MemoryStore, re
         _assert_whole(world, west)
         assert len(_there(world, west).head().completed) == min(number, retained)
         assert _keys(world, west) == _keys(world, world.memory)
+        assert world.coordinator().mirror(west).deleted == 0, "the pass before has dropped what the job has dropped"
 
 
 def test_a_sweep_aborts_unfinished_uploads(world: World, west: MemoryStore) -> None:  # semantics M2, W7
