@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.documents.metadata import (
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import READ_BYTES, JobFiles, reference
 from airflow_cairn.checkpoint.store.jsonl import MAX_LINE_BYTES
-from airflow_cairn.storage import DocumentError, GoneError
+from airflow_cairn.storage import DocumentError
 from tests.support.memory_store import MemoryStore
 from tests.support.world.generated import documents_of
 from tests.support.world.golden import METADATA
@@ -108,11 +108,6 @@ def _read(files: JobFiles, ref: DocumentRef) -> list[Line]:
     return list(metadata_file.read(files, ref))
 
 
-def test_metadata_that_is_gone_is_gone() -> None:  # semantics R1
-    with pytest.raises(GoneError):
-        _read(JobFiles(MemoryStore(), "flights"), reference(KEY, b"x"))
-
-
 def _line(line: Line) -> bytes:
     return metadata.encode_line(line)
 
@@ -145,12 +140,6 @@ END = Trailer(stages=1, handles=0)
 def test_a_line_that_is_out_of_place_is_refused(data: bytes, message: str) -> None:  # semantics C5, W5
     with pytest.raises(DocumentError, match=message):
         _read(*_stored(data))
-
-
-def test_an_object_that_has_grown_is_altered() -> None:  # semantics R1
-    data = metadata_file.encode(METADATA)
-    with pytest.raises(DocumentError, match="longer than it was"):
-        _read(*_stored(data + b"x", reference(KEY, data)))
 
 
 def test_a_stage_s_line_may_be_as_long_as_its_marker() -> None:  # semantics A4, W5
