@@ -59,7 +59,7 @@ def heard(ear: Ear) -> list[tuple[int, str, list[Any]]]:
     return [(each.checkpoint, each.status.value, [one.value for one in each.committables]) for each in ear.heard]
 
 
-def test_what_completes_is_handed_over_to_be_committed(world: World, ear: Ear) -> None:  # semantics C4
+def test_what_completes_is_handed_over_to_be_committed(world: World, ear: Ear) -> None:  # semantics C4, C5
     trigger_told(world, "a")
     stage(world, "a", "clean")
     stage(world, "a", "routes", zebra={"at": [1, None]}, orders="0f")
@@ -72,6 +72,12 @@ def test_what_completes_is_handed_over_to_be_committed(world: World, ear: Ear) -
         Committable("routes", "zebra", {"at": [1, None]}),
         Committable("airports", "orders", "1f"),
     )
+    (entry,) = world.coordinator().head().completed
+    lines = [line for line in metadata_file.read(world.files, entry.metadata) if isinstance(line, StageLine)]
+    assert {line.stage: line.committables for line in lines if line.committables} == {
+        "routes": {"zebra": {"at": [1, None]}, "orders": "0f"},
+        "airports": {"orders": "1f"},
+    }, "it is part of the checkpoint"
     world.audit("a")
 
 
@@ -81,14 +87,6 @@ def test_it_says_for_whom_it_waits_with_nothing_before(world: World, ear: Ear) -
         run(world, epoch)
     world.coordinator().deliver([ear])
     assert [each.waiting for each in ear.heard] == [{"warehouse", "mail"}, {"warehouse"}]
-
-
-def test_it_is_part_of_the_checkpoint(world: World) -> None:  # semantics C4, C5
-    trigger_told(world, "a")
-    run(world, "a")
-    (entry,) = world.coordinator().head().completed
-    lines = [line for line in metadata_file.read(world.files, entry.metadata) if isinstance(line, StageLine)]
-    assert {line.stage: line.committables for line in lines if line.committables} == {"routes": {"orders": "a-routes"}}
 
 
 def test_nothing_staged_costs_no_read_of_the_metadata(world: World, ear: Ear) -> None:  # semantics C4
@@ -128,20 +126,16 @@ def test_what_is_aborted_for_good_is_handed_over_to_be_dropped(world: World, ear
     world.audit("a")
 
 
-def test_what_the_next_attempt_has_taken_over_is_not_to_be_dropped(world: World, ear: Ear) -> None:  # semantics D4, F2
+@pytest.mark.parametrize("late", [False, True], ids=["told at once", "told when the epoch has completed with it"])
+def test_what_the_next_attempt_has_taken_over_is_not_to_be_dropped(world: World, ear: Ear, late: bool) -> None:
+    """semantics D4, F2"""
     trigger_told(world, "a")
     stage(world, "a", "clean", orders="c1")
     world.submit("a", "routes", "first")
     world.coordinator().fail("a", "routes", "first", "killed")
-    world.coordinator().deliver([ear])
+    if not late:
+        world.coordinator().deliver([ear])
     run(world, "a")
-    world.coordinator().deliver([ear])
-    assert heard(ear) == [(1, "FAILED", []), (2, "COMPLETED", ["c1", "a-routes"])]
-
-
-def test_told_late_it_is_not_to_be_dropped_either(world: World, ear: Ear) -> None:  # semantics D4
-    """The epoch has completed with it by the time anybody hears of the first attempt."""
-    completed_at_the_second_try(world)
     world.coordinator().clean()
     world.coordinator().deliver([ear])
     assert heard(ear) == [(1, "FAILED", []), (2, "COMPLETED", ["c1", "a-routes"])]
@@ -295,7 +289,10 @@ def epoch_of(world: World, epoch: str, uid: str) -> Epoch:
 def test_an_application_stages(world: World, ear: Ear) -> None:  # semantics C4, D4
     trigger_told(world, "a")
     world.run_stage("a", "clean")
-    with epoch_of(world, "a", "airports") as epoch:
+    epoch = epoch_of(world, "a", "airports")
+    with pytest.raises(InvalidStateError, match="commit_on_complete was called before"):
+        epoch.commit_on_complete("orders", 1)
+    with epoch:
         epoch.commit_on_complete("orders", {"staging": "0f"})
     with pytest.raises(ZeroDivisionError):
         _stage_and_fail(epoch_of(world, "a", "routes"))
@@ -309,13 +306,6 @@ def _stage_and_fail(epoch: Epoch) -> None:
     with epoch:
         epoch.commit_on_complete("orders", {"staging": "1f"})
         raise ZeroDivisionError
-
-
-def test_outside_of_the_block_it_is_refused(world: World) -> None:
-    trigger_told(world, "a")
-    epoch = epoch_of(world, "a", "clean")
-    with pytest.raises(InvalidStateError, match="commit_on_complete was called before"):
-        epoch.commit_on_complete("orders", 1)
 
 
 @pytest.mark.parametrize(
