@@ -140,8 +140,11 @@ def test_a_free_place_belongs_to_the_first_in_the_line(world: World) -> None:  #
     for epoch in ("b", "c"):
         answer = expect(Declined, ask(world, epoch))
         assert answer.reason is Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
+    head = world.coordinator().head()
     again = expect(Declined, ask(world, "c"))
     assert (again.reason, again.position) == (Reason.ALREADY_QUEUED, 2)
+    assert world.coordinator().head() == head, "asking again changes nothing"
+    assert ([each.epoch for each in head.waiting], head.declined) == (["b", "c"], ()), "who waits was not declined"
     world.run_epoch("a")
     assert isinstance(ask(world, "c"), Declined), "b was first"
     manual = ask(world, "d", RequestKind.MANUAL)
@@ -159,24 +162,11 @@ def test_a_free_place_belongs_to_the_first_in_the_line(world: World) -> None:  #
 def test_who_waits_but_has_ended_is_passed_over(world: World) -> None:  # semantics T2
     for epoch in ("a", "b", "c"):
         ask(world, epoch)
+    assert isinstance(ask(world.fork(), "c", ended=frozenset({"a", "b"})), Triggered), "all make way in one look"
     world.run_epoch("a")
     assert isinstance(ask(world, "c"), Declined)
     assert isinstance(ask(world, "c", ended=frozenset({"b"})), Triggered)
     assert world.coordinator().head().waiting == ()
-
-
-def test_runs_that_have_ended_make_way_in_one_look(world: World) -> None:  # semantics T2
-    for epoch in ("a", "b", "c"):
-        ask(world, epoch)
-    assert isinstance(ask(world, "c", ended=frozenset({"a", "b"})), Triggered)
-
-
-def test_asking_again_changes_nothing(world: World) -> None:  # semantics T9
-    ask(world, "a")
-    ask(world, "b")
-    head = world.coordinator().head()
-    ask(world, "b")
-    assert world.coordinator().head() == head
 
 
 def test_a_request_that_nobody_can_be_asked_about_keeps_no_place(world: World) -> None:  # semantics T2
@@ -226,13 +216,6 @@ def test_many_that_find_the_line_full_swap_the_head_once() -> None:  # semantics
     first = admission.noted(Head("j"), REQUEST, refused, NOW)
     assert len(first.declined) == 1
     assert admission.noted(first, replace(REQUEST, epoch="c"), refused, NOW + 1) == first
-
-
-def test_a_request_that_waits_is_no_decline(world: World) -> None:  # semantics T1, T2
-    world.trigger("a")
-    world.coordinator().trigger(replace(world.request("b"), owner=Owner("d", "b")))
-    head = world.coordinator().head()
-    assert ([each.epoch for each in head.waiting], head.declined) == (["b"], ())
 
 
 def test_a_later_try_does_not_bring_back_what_was_stopped(world: World) -> None:  # semantics S1, P2

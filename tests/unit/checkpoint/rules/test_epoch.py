@@ -20,15 +20,15 @@ def _never() -> NoReturn:
     raise AssertionError("the head knows the epoch, so nothing is looked up")
 
 
-def test_an_epoch_that_is_pending(world: World) -> None:  # semantics T9
+def test_what_the_head_knows_is_not_looked_up(world: World) -> None:  # semantics T9
     world.trigger("a")
     head = world.coordinator().head()
     assert where_is(head, "a", _never) == EpochPending(head.pending[0])
-
-
-def test_an_epoch_that_has_completed(world: World) -> None:  # semantics T9
     world.run_epoch("a")
-    assert where_is(world.coordinator().head(), "a", _never) == EpochCompleted("a", 1)
+    head = world.coordinator().head()
+    assert where_is(head, "a", _never) == EpochCompleted("a", 1)
+    assert where_is(head, "z", _never) == EpochUnknown(), "it has forgotten nothing"
+    assert where_is(replace(GAP, noted=(CompletedNote("a", 3),)), "a", _never) == EpochCompleted("a", 3)
 
 
 def test_an_epoch_that_has_ended_and_why(world: World) -> None:  # semantics D3
@@ -46,18 +46,9 @@ def test_an_epoch_that_was_rewound(world: World) -> None:  # semantics R5
     assert (place.newest.id, place.rewind and place.rewind.to) == (2, 1)
 
 
-def test_a_job_that_remembers_all_looks_nothing_up(world: World) -> None:  # semantics T9
-    world.run_epoch("a")
-    assert where_is(world.coordinator().head(), "z", _never) == EpochUnknown()
-
-
 def test_an_epoch_of_long_ago_is_looked_up() -> None:  # semantics T9
     assert where_is(GAP, "a", lambda: 3) == EpochCompleted("a", 3)
     assert where_is(GAP, "a", lambda: None) == EpochUnknown()
-
-
-def test_an_epoch_of_the_heads_own_list_is_not() -> None:  # semantics T9
-    assert where_is(replace(GAP, noted=(CompletedNote("a", 3),)), "a", _never) == EpochCompleted("a", 3)
 
 
 def test_what_completed_long_ago_and_was_rewound_is_not_new() -> None:  # semantics R5

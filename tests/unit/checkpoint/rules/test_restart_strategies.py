@@ -53,6 +53,9 @@ def test_without_a_strategy_nothing_is_counted() -> None:  # semantics F4
 
 def test_no_restart() -> None:  # semantics F4
     assert failures_at(NoRestart(), 1) == ["NoRestart allows no restart"]
+    in_an_incident = weigh(NoRestart().rule(), None, 0, 5, job="flights", epoch="a", restart_at_ms=10, began_ms=1)
+    assert isinstance(in_an_incident, Exhausted)
+    assert isinstance(refused(NoRestart(), Restart(0), FIRST), Exhausted)
 
 
 def test_a_fixed_delay_restarts_so_often_and_no_more() -> None:  # semantics F4
@@ -123,20 +126,9 @@ INCIDENT = {
 
 def again(strategy: RestartStrategy, at: float, *, began: float | None) -> Restart | Exhausted:
     """Fail at 100 s so that it counts, and then at another moment; gives what the second failure leads to."""
-    rule = strategy.rule()
-    first = expect(Restart, weigh(rule, None, 0, 100_000, job="flights", epoch="a", began_ms=1))
-    restart_at_ms = 100_000 + first.delay_ms
+    first = expect(Restart, weighed(strategy, Restart(0), 100_000, began_ms=1))
     began_ms = None if began is None else round(began * 1000)
-    return weigh(
-        rule,
-        first.memory,
-        first.count,
-        round(at * 1000),
-        job="flights",
-        epoch="a",
-        restart_at_ms=restart_at_ms,
-        began_ms=began_ms,
-    )
+    return weighed(strategy, first, round(at * 1000), restart_at_ms=100_000 + first.delay_ms, began_ms=began_ms)
 
 
 @pytest.mark.parametrize("strategy", INCIDENT.values(), ids=INCIDENT)
@@ -163,11 +155,6 @@ def test_what_is_of_no_incident_counts(strategy: RestartStrategy, at: float, beg
 def test_an_incident_may_come_at_the_limit() -> None:  # semantics F4
     assert isinstance(again(FixedDelayRestart(1, 10 * S), 104, began=1), Restart)
     assert isinstance(again(FixedDelayRestart(1, 10 * S), 104, began=101), Exhausted)
-
-
-def test_without_restarts_there_is_no_incident() -> None:  # semantics F4
-    answer = weigh(NoRestart().rule(), None, 0, 5, job="flights", epoch="a", restart_at_ms=10, began_ms=1)
-    assert isinstance(answer, Exhausted)
 
 
 def test_a_failure_rate_allows_so_many_in_any_interval() -> None:  # semantics F4
@@ -326,12 +313,7 @@ def test_the_end_of_one_server_counts_once(strategy: RestartStrategy) -> None:  
     at_once = weighed(strategy, first, 2_000, server="s1", restart_at_ms=11_000)
     assert at_once == Restart(1, 9_000, first.memory), "it waits for the restart that answers the first"
     assert weighed(strategy, first, 61_000, server="s1", restart_at_ms=11_000) == Restart(1, 0, first.memory)
-
-
-@pytest.mark.parametrize("strategy", ONE)
-def test_the_end_of_another_server_counts_by_itself(strategy: RestartStrategy) -> None:  # semantics F4
-    first = expect(Restart, weighed(strategy, Restart(0), 1_000, server="s1"))
-    assert isinstance(weighed(strategy, first, 2_000, server="s2"), Exhausted)
+    assert isinstance(weighed(strategy, first, 2_000, server="s2"), Exhausted), "another server's counts by itself"
     assert isinstance(weighed(strategy, first, 2_000), Exhausted), "and so does a stage's own error"
 
 
@@ -407,10 +389,6 @@ def test_a_clock_that_was_ahead_makes_no_outage_longer() -> None:  # semantics F
     ahead = Restart(0, memory=RestartMemory(refused_ms=90_000_000))
     found = refused(ONE[0], ahead, FIRST)
     assert found == Restart(0, 10_000, RestartMemory(refused_ms=FIRST))
-
-
-def test_without_restarts_the_first_failure_ends_the_epoch() -> None:  # semantics F4
-    assert isinstance(refused(NoRestart(), Restart(0), FIRST), Exhausted)
 
 
 @pytest.mark.parametrize("strategy", ONE)

@@ -136,11 +136,6 @@ def pending(world: World) -> Head:
     return head
 
 
-def test_one_that_is_used_or_was_a_moment_ago_goes_on() -> None:
-    assert why_end(ENTRY, HEAD, BUSY, LIMITS) is None
-    assert why_end(ENTRY, HEAD, replace(IDLE, quiet_ms=599_999), LIMITS) is None
-
-
 @pytest.mark.parametrize(
     ("entry", "head", "activity", "why"),
     [
@@ -152,14 +147,13 @@ def test_one_that_is_used_or_was_a_moment_ago_goes_on() -> None:
         (ENTRY, HEAD, replace(IDLE, age_ms=3_600_000), "it is 60 minutes old"),
         (ENTRY, HEAD, replace(BUSY, sessions=10), "it has had 10 sessions"),
         (ENTRY, HEAD, replace(BUSY, memory_bytes=2**30), "it takes 1024 MiB of memory"),
+        (ENTRY, HEAD, BUSY, None),
+        (ENTRY, HEAD, replace(IDLE, quiet_ms=599_999), None),
+        (ENTRY, replace(HEAD, stopped=Stopped.PAUSED), IDLE, None),
     ],
 )
-def test_what_ends_it(entry: ServerEntry | None, head: Head | None, activity: Activity, why: str) -> None:
+def test_what_ends_it(entry: ServerEntry | None, head: Head | None, activity: Activity, why: str | None) -> None:
     assert why_end(entry, head, activity, LIMITS) == why
-
-
-def test_a_pause_of_the_dag_alone_does_not_end_it() -> None:
-    assert why_end(ENTRY, replace(HEAD, stopped=Stopped.PAUSED), IDLE, LIMITS) is None
 
 
 def test_one_that_is_worn_lasts_until_the_epoch_has_ended_or_twice_as_long(pending: Head) -> None:

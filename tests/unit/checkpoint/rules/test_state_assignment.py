@@ -72,102 +72,60 @@ def test_each_key_group_belongs_to_one_subtask(parallelism: int, key_groups: int
     assert all(group in ranges[owner] for group, owner in enumerate(owners)), "as rows are distributed"
 
 
-@pytest.mark.parametrize(
-    ("restored", "stage", "expected"),
-    [
-        ([], StageSpec("s", (), 4), {"s": 128}),
-        ([], StageSpec("s", (), 4, 8), {"s": 8}),
-        ([], StageSpec("s"), {}),
-        (_restored("state.totals", maximum=8), StageSpec("s", (), 4), {"s": 8}),
-        (_restored("state.totals", maximum=8), StageSpec("s", (), 8, 8), {"s": 8}),
-        (_restored("state.totals"), StageSpec("s"), {}),
-        (_restored("state.totals", maximum=None), StageSpec("s", (), 4, 8), {"s": 8}),
-        (_restored(maximum=8), StageSpec("s", (), 9, 16), {"s": 16}),
-        (_restored("files.model"), StageSpec("s", (), 4), {"s": 128}),
-        (_restored("files.model", maximum=None), StageSpec("s", (), 9), {"s": 128}),
-        (_restored("list.offsets"), StageSpec("s", (), 100), {"s": 128}),
-        (_restored("files.model"), StageSpec("t", (), 9), {"t": 128}),
-        (_restored("state.totals", maximum=None, key_groups=8), StageSpec("s", (), 4), {"s": 8}),
-        (_restored("state.totals", maximum=None, key_groups=8), StageSpec("s"), {}),
-        (_restored("files.model", maximum=None, key_groups=8), StageSpec("s", (), 5), {"s": 8}),
-    ],
-    ids=[
-        "derived",
-        "explicit",
-        "none named",
-        "the derived one adopts the stored one",
-        "the same explicit one",
-        "none named any more",
-        "none named before",
-        "a stage without state starts anew",
-        "raw files at the same parallelism",
-        "raw files of a stage that named none",
-        "list state at another parallelism",
-        "another stage",
-        "keyed state of a stage that named none",
-        "keyed state, and none named still",
-        "keyed state and raw files of a stage that named none",
-    ],
-)
+STATE, KEYED = _restored("state.totals", maximum=8), _restored("state.totals", maximum=None, key_groups=8)
+MODEL = _restored("files.model", maximum=None)
+MAXIMA: dict[str, tuple[list[RestoredStage], StageSpec, dict[str, int]]] = {
+    "derived": ([], StageSpec("s", (), 4), {"s": 128}),
+    "explicit": ([], StageSpec("s", (), 4, 8), {"s": 8}),
+    "none named": ([], StageSpec("s"), {}),
+    "the derived one adopts the stored one": (STATE, StageSpec("s", (), 4), {"s": 8}),
+    "the same explicit one": (STATE, StageSpec("s", (), 8, 8), {"s": 8}),
+    "none named any more": (_restored("state.totals"), StageSpec("s"), {}),
+    "none named before": (_restored("state.totals", maximum=None), StageSpec("s", (), 4, 8), {"s": 8}),
+    "a stage without state starts anew": (_restored(maximum=8), StageSpec("s", (), 9, 16), {"s": 16}),
+    "raw files at the same parallelism": (_restored("files.model"), StageSpec("s", (), 4), {"s": 128}),
+    "raw files of a stage that named none": (MODEL, StageSpec("s", (), 9), {"s": 128}),
+    "list state at another parallelism": (_restored("list.offsets"), StageSpec("s", (), 100), {"s": 128}),
+    "another stage": (_restored("files.model"), StageSpec("t", (), 9), {"t": 128}),
+    "keyed state of a stage that named none": (KEYED, StageSpec("s", (), 4), {"s": 8}),
+    "keyed state, and none named still": (KEYED, StageSpec("s"), {}),
+    "keyed state and raw files of a stage that named none": (
+        _restored("files.model", maximum=None, key_groups=8),
+        StageSpec("s", (), 5),
+        {"s": 8},
+    ),
+}
+
+
+@pytest.mark.parametrize(("restored", "stage", "expected"), MAXIMA.values(), ids=MAXIMA)
 def test_the_maximum_of_a_stage(
     restored: list[RestoredStage], stage: StageSpec, expected: dict[str, int]
 ) -> None:  # semantics R4
     assert match(restored, [stage]) == expected
 
 
-@pytest.mark.parametrize(
-    ("restored", "stage", "text"),
-    [
-        (
-            _restored("state.totals", maximum=8),
-            StageSpec("s", (), 4, 16),
-            "[stage=`s` max_parallelism=`16` restored_max_parallelism=`8`",
-        ),
-        (
-            _restored("value.seen", maximum=8),
-            StageSpec("s", (), 9),
-            "[stage=`s` parallelism=`9` restored_max_parallelism=`8`",
-        ),
-        (
-            _restored("files.model", "state.totals"),
-            StageSpec("s", (), 5),
-            "[stage=`s` parallelism=`5` restored_parallelism=`4` state=`files.model`",
-        ),
-        (
-            _restored("state.totals", maximum=None, key_groups=8),
-            StageSpec("s", (), 9),
-            "[stage=`s` parallelism=`9` restored_max_parallelism=`8`",
-        ),
-        (
-            _restored("state.totals", maximum=None, key_groups=8),
-            StageSpec("s", (), 4, 16),
-            "[stage=`s` max_parallelism=`16` restored_max_parallelism=`8`",
-        ),
-        (_restored("state.totals", maximum=8, key_groups=16), StageSpec("s", (), 4), "[stage=`s` recorded=`8 and 16`"),
-        (_restored("state.totals", maximum=8, key_groups=16), StageSpec("s"), "[stage=`s` recorded=`8 and 16`"),
-        (
-            [*_restored("state.totals", maximum=8), *_restored("value.seen", maximum=16)],
-            StageSpec("s", (), 4, 16),
-            "[stage=`s` recorded=`8 and 16`",
-        ),
-    ],
-    ids=[
-        "another maximum",
-        "above the maximum",
-        "raw files at another parallelism",
-        "above the key groups",
-        "other key groups",
-        "two maxima, by the stage and by its state",
-        "two maxima, and none named any more",
-        "two maxima, in two lines",
-    ],
-)
+SEEN, FILES = _restored("value.seen", maximum=8), _restored("files.model", "state.totals")
+TWO = _restored("state.totals", maximum=8, key_groups=16)
+TWO_LINES = [*STATE, *_restored("value.seen", maximum=16)]
+REFUSED: dict[str, tuple[list[RestoredStage], StageSpec, str]] = {
+    "another maximum": (STATE, StageSpec("s", (), 4, 16), "max_parallelism=`16` restored_max_parallelism=`8`"),
+    "above the maximum": (SEEN, StageSpec("s", (), 9), "parallelism=`9` restored_max_parallelism=`8`"),
+    "raw files": (FILES, StageSpec("s", (), 5), "parallelism=`5` restored_parallelism=`4` state=`files.model`"),
+    "above the key groups": (KEYED, StageSpec("s", (), 9), "parallelism=`9` restored_max_parallelism=`8`"),
+    "other key groups": (KEYED, StageSpec("s", (), 4, 16), "max_parallelism=`16` restored_max_parallelism=`8`"),
+    "two maxima, by the stage and by its state": (TWO, StageSpec("s", (), 4), "recorded=`8 and 16`"),
+    "two maxima, and none named any more": (TWO, StageSpec("s"), "recorded=`8 and 16`"),
+    "two maxima, in two lines": (TWO_LINES, StageSpec("s", (), 4, 16), "recorded=`8 and 16`"),
+}
+
+
+@pytest.mark.parametrize(("restored", "stage", "text"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_restored_is_refused(
     restored: list[RestoredStage], stage: StageSpec, text: str
 ) -> None:  # semantics R4
     with pytest.raises(InvalidStateError) as refused:
         match(restored, [stage], job="flights", checkpoint=7)
-    assert text in str(refused.value)
+    assert f"[stage=`s` {text}" in str(refused.value)
     assert str(refused.value).endswith("job=`flights` checkpoint=`7`]")
 
 
@@ -180,22 +138,20 @@ NOTE: dict[str, Json] = {"_cairn_checks": {"execution": "t", "failed": ["the che
 READER = Execution("t", 1, 1)
 
 
-def test_a_watermark_alone_is_no_state() -> None:  # semantics R3, R4
+@pytest.mark.parametrize(
+    "line",
+    [
+        StageLine("clean", READER, 8, values=WATERMARKS, max_parallelism=128),
+        StageLine("clean", READER, 1, values=NOTE),
+        StageLine("clean", READER, 1, outputs=(Output("value", "_cairn_watermark_inputs", "f/"),)),
+    ],
+    ids=["a watermark", "the note of a check that only warned", "a large watermark, in a file"],
+)
+def test_what_no_author_put_is_no_state(line: StageLine) -> None:  # semantics R3, R4
     """Each stage that reads an upstream with a watermark has one, so a stateless stage stays free to go or to grow."""
-    line = StageLine("clean", READER, 8, values=WATERMARKS, max_parallelism=128)
     found = restored_stage(line)
     assert found.state == ()
     assert match([found], [StageSpec("clean", (), 200)]) == {"clean": 512}
-
-
-def test_a_check_that_only_warned_is_no_state() -> None:  # semantics R3
-    """A stage whose check has failed once stays free to go: its author cannot drop the note"""
-    assert restored_stage(StageLine("clean", READER, 1, values=NOTE)).state == ()
-
-
-def test_a_large_one_that_is_a_file_is_none_either() -> None:  # semantics R3
-    line = StageLine("clean", READER, 1, outputs=(Output("value", "_cairn_watermark_inputs", "f/"),))
-    assert restored_stage(line).state == ()
 
 
 def test_timers_and_what_an_author_puts_are_state() -> None:  # semantics R3
