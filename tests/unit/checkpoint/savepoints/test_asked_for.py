@@ -40,17 +40,7 @@ def test_it_is_opened_with_who_asked_in_one_swap_and_copies_nothing(world: World
     assert world.coordinator().head().revision == head.revision
 
 
-def test_another_process_makes_it(world: World) -> None:  # semantics P1
-    world.run_epoch("e1")
-    entry = opened(world)
-    assert to_go_on_with(world) == [entry.id]
-    made = known(go_on(world))
-    assert_whole(world, made)
-    assert to_go_on_with(world) == []
-    assert go_on(world) == made
-
-
-def test_one_that_dies_half_way_is_gone_on_with(world: World) -> None:  # semantics P1
+def test_another_process_makes_it_also_where_one_died_half_way(world: World) -> None:  # semantics P1
     world.run_epoch("e1")
     entry = opened(world)
     with pytest.raises(UnavailableError):
@@ -58,6 +48,8 @@ def test_one_that_dies_half_way_is_gone_on_with(world: World) -> None:  # semant
     assert to_go_on_with(world) == [entry.id]
     made = known(go_on(world))
     assert_whole(world, made)
+    assert to_go_on_with(world) == []
+    assert go_on(world) == made
 
 
 def test_nothing_is_opened_by_going_on(world: World) -> None:

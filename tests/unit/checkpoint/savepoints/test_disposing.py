@@ -365,28 +365,6 @@ def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semant
 # Savepoints that are gone: their meaning for the job, and what works while the job does not run.
 
 
-@pytest.mark.parametrize("started", [False, True], ids=["the job that it was taken of", "a job started from it"])
-def test_a_savepoint_deleted_a_second_before_a_failure(world: World, started: bool) -> None:  # semantics R1, R6, F2
-    world.run_epoch("e1")
-    entry = take(world)
-    if started:
-        world.coordinator().start_from(folder(world, entry))
-    world.trigger("e2")
-    world.run_stage("e2", "clean")
-    lost = world.submit("e2", "routes", "first")
-    assert lost.handover.claimant == "first"
-    folder(world, entry).delete(standing(world, entry))
-    world.clock.advance(timedelta(seconds=1))
-    world.coordinator().fail("e2", "routes", "first", "killed")
-    world.run_epoch("e2")
-    assert world.folded() == {stage.uid: ["e1", "e2"] for stage in world.stages}
-    # Nor is the next one, in which all is restored anew.
-    world.coordinator().restore_latest(required=True)
-    world.run_epoch("e3")
-    assert world.folded() == {stage.uid: ["e1", "e2", "e3"] for stage in world.stages}
-    assert all(found.whole for found in world.coordinator().verify())
-
-
 def _paused(world: World) -> None:
     world.trigger("e2")
     world.run_stage("e2", "clean")

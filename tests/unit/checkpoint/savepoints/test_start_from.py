@@ -34,7 +34,6 @@ from airflow_cairn.storage.checksums import SHA256, checksum_of
 from tests.support.errors import raises_code
 from tests.support.memory_store import MemoryStore
 from tests.support.narrowing import expect, known
-from tests.support.shut_down import shut_down
 from tests.support.world import world as world_module
 from tests.support.world.lagging import UNALIGNED, complete_without, run_some
 from tests.support.world.listed_folder import Job
@@ -132,20 +131,6 @@ def test_only_a_new_job_starts_from_it(old: World) -> None:  # semantics R1
     assert old.coordinator().start_from(folder, only_if_new).created is False
 
 
-def test_an_upgrade_gives_up_nothing(old: World) -> None:  # semantics P2, T9
-    """The usual way: stop with a savepoint, start from it."""
-    folder = saved(old)
-    shut_down(old.coordinator())
-    found = old.coordinator().start_from(folder, REFUSING)
-    assert (found.checkpoint, found.gave_up.anything) == (3, False)
-    head = old.coordinator().head()
-    assert (head.stopped, head.rewinds) == (None, ())
-    assert [entry.id for entry in head.completed] == [1, 2, 3]
-    assert isinstance(old.ask("e2"), EpochCompleted)
-    assert old.run_epoch("e3") == 4
-    audit_started(old, "e1", "e2", "e3")
-
-
 def test_what_the_savepoint_does_not_hold_runs_again(old: World) -> None:  # semantics R5, T5, T9
     folder = saved(old)
     old.run_epoch("e3")
@@ -155,10 +140,8 @@ def test_what_the_savepoint_does_not_hold_runs_again(old: World) -> None:  # sem
     assert found.gave_up.said == "checkpoints 3; epochs e3; pending 4"
     head = old.coordinator().head()
     ended = known(head.ended_by_id(pending))
-    assert (ended.reason, ended.detail) == (
-        Reason.CHECKPOINT_COORDINATOR_SUSPEND,
-        "the job was started from a savepoint, as checkpoint 5",
-    )
+    assert ended.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    assert ended.detail == "the job was started from a savepoint, as checkpoint 5"
     assert [entry.id for entry in head.completed] == [2, 5]
     with pytest.raises(InvalidConfigError, match="started from a savepoint, as checkpoint 5, after the epoch's last"):
         old.coordinator().begin("e3", "clean", old.new_claimant())
@@ -371,20 +354,18 @@ def test_it_can_be_moved_to_files_and_back(old: World, tmp_path: Path) -> None: 
 RENAMED = tuple(replace(stage, uid=stage.uid.replace("report", "summary"), upstream=stage.upstream) for stage in STAGES)
 
 
-def test_a_stage_that_was_renamed_is_named_with_those_there_are(old: World) -> None:  # semantics R3
-    new = World(stages=RENAMED)
-    new.coordinator().start_from(saved(old))
-    with raises_code("non_restored_state", match=r"unclaimed=`report`.*new=`summary`.*stages=`airports, clean, ro"):
-        new.trigger("e3")
-
-
 def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: World) -> None:  # semantics R3
     """The process that does what the trigger's error says."""
     new, folder = World(stages=RENAMED), saved(old)
     new.coordinator().start_from(folder)
     told = f"`cairn resume flights --from {folder.uri} --allow-non-restored-state --storage {new.store.uri}`"
-    with raises_code("non_restored_state", match=re.escape(told)):
+    with raises_code("non_restored_state", match=re.escape(told)) as refused:
         new.trigger("e3")
+    assert {name: refused.value.fields[name] for name in ("unclaimed", "new", "stages")} == {
+        "unclaimed": "report",
+        "new": "summary",
+        "stages": "airports, clean, routes, summary",
+    }
     ids = new.coordinator().head().next_id
     allowed = new.coordinator().start_from(folder, ImportOptions(allow_non_restored_state=True))
     assert (allowed.checkpoint, allowed.created, allowed.allowed, allowed.files) == (1, False, True, 0)
@@ -418,20 +399,16 @@ def test_what_has_been_copied_and_is_gone_may_be_named_again(old: World, claim: 
     new.run_epoch("e3")
 
 
-def test_a_part_of_what_has_been_copied_is_no_savepoint(old: World) -> None:  # semantics C5
-    """Another savepoint is being copied to the place of the first."""
+def test_a_part_of_what_has_been_copied_is_no_savepoint(old: World) -> None:  # semantics C5, R5
+    """Another savepoint is being copied to the place of the first; or the job has gone back behind the copy."""
     new, folder = World(), saved(old)
-    new.coordinator().start_from(folder)
+    for job in (new, old):
+        job.coordinator().start_from(folder)
     assert folder.delete([METADATA]) == []
     with pytest.raises(NoSavepointError, match="its _metadata is missing"):
         new.coordinator().start_from(folder)
-
-
-def test_what_the_job_has_gone_back_behind_has_to_be_there(old: World) -> None:  # semantics R5
-    folder = saved(old)
-    old.coordinator().start_from(folder)
-    old.coordinator().rewind(1)
     thrown_away(folder)
+    old.coordinator().rewind(1)
     with pytest.raises(NoSavepointError, match="its _metadata is missing"):
         old.coordinator().start_from(folder)
 
@@ -494,26 +471,16 @@ def test_what_lags_is_caught_up_with_in_the_other_job() -> None:  # semantics B3
     audit_started(new, "e1", "e2", "e3")
 
 
-def test_master_hooks_go_back_to_what_they_answered() -> None:  # semantics T7
-    old = World()
-    old.hook()
+def test_master_hooks_and_sources_go_on_where_they_stood() -> None:  # semantics T7, T8
+    old, new = World(), World()
+    for world in (old, new):
+        world.hook()
+        world.count()
     old.run_epoch("e1")
-    new = World()
-    new.coordinator().start_from(saved(old))
-    new.hook()
-    new.run_epoch("e2")
-    assert [call for call in new.hooks[0].calls if call[0] == "restore"] == [("restore", 1, {"first": 1, "next": 11})]
-
-
-def test_sources_go_on_where_they_stood() -> None:  # semantics T8
-    old = World()
-    old.count()
-    old.run_epoch("e1")
-    new = World()
-    new.count()
     new.coordinator().start_from(saved(old, job="rides"))
     first = new.trigger("e1").pending.slice  # one number has come in, which the other job has read
     assert (first.sources, first.positions) == ({"ledger": {"from": 1, "read": [], "to": 1}}, {"ledger": 1})
+    assert [call for call in new.hooks[0].calls if call[0] == "restore"] == [("restore", 1, {"first": 1, "next": 11})]
 
 
 def test_a_damaged_one_is_no_reason_to_go_back_before_it(old: World) -> None:  # semantics R1
@@ -558,27 +525,24 @@ def test_a_savepoint_that_is_claimed_is_deleted_once_it_is_copied(old: World) ->
     assert found.created
 
 
-def test_a_record_that_says_claimed_deletes_nothing_of_who_did_not_claim(old: World) -> None:  # semantics R6, W10
-    folder, new = saved(old), World()
-    new.coordinator().start_from(folder)
-    before = [found.key for found in folder.list("")]
-    head = new.memory.get("flights/head.json").data
-    assert b'"claimed"' not in head
-    edited = head.replace(b'"imports":[{', b'"imports":[{"claimed":true,')
-    assert edited != head
-    new.memory.put("flights/head.json", edited)
-    assert new.coordinator().start_from(folder).created is False
-    assert [found.key for found in folder.list("")] == before
-
-
-def test_a_record_without_a_copy_deletes_nothing(old: World) -> None:  # semantics R6, W10
+@pytest.mark.parametrize(
+    ("copied", "options"),
+    [(True, ImportOptions()), (False, ImportOptions(claim=True))],
+    ids=["of who did not claim", "of which the job has no copy"],
+)
+def test_a_record_that_says_claimed_deletes_nothing(
+    old: World, copied: bool, options: ImportOptions
+) -> None:  # semantics R6, W10
     folder, new = saved(old), World()
     new.coordinator().start_from(folder)
     before = [found.key for found in folder.list("")]
     head = json.loads(new.memory.get("flights/head.json").data)
-    head["imports"][0]["claimed"], head["completed"] = True, []
+    assert "claimed" not in head["imports"][0]
+    head["imports"][0]["claimed"] = True
+    head["completed"] = head["completed"] if copied else []
     new.memory.put("flights/head.json", json.dumps(head).encode())
-    new.coordinator().start_from(folder, ImportOptions(claim=True))
+    found = new.coordinator().start_from(folder, options)
+    assert not (copied and found.created)
     assert [found.key for found in folder.list("")] == before
 
 
@@ -636,24 +600,18 @@ class OneServer(MemoryStore):
         return (f"sha256:{'0' * 64}" if self.lies else checksum_of(data),)
 
 
-def test_a_server_that_has_both_copies(old: World) -> None:
-    store, folder = OneServer(), saved(old)
-    new = World(store)
-    found = new.coordinator().start_from(folder)
-    assert len(store.copied) == found.files
-    thrown_away(folder)
-    audit_started(new, "e1", "e2")
-
-
 def test_what_a_server_copies_is_what_the_savepoint_says_or_nothing(old: World) -> None:  # semantics R1
-    store = OneServer()
+    store, folder = OneServer(), saved(old)
     store.lies = True
     new = World(store)
     with pytest.raises(NoSavepointError, match=r"not whole: .*: expected sha256:.*, found sha256:0000"):
-        new.coordinator().start_from(saved(old))
+        new.coordinator().start_from(folder)
     assert new.coordinator().head().importing is None
     store.lies = False
-    assert new.coordinator().start_from(saved(old)).created
+    store.copied.clear()
+    found = new.coordinator().start_from(folder)
+    assert len(store.copied) == found.files
+    thrown_away(folder)
     audit_started(new, "e1", "e2")
 
 
