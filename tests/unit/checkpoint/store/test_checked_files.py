@@ -66,11 +66,8 @@ def _problems(store: Server, handle: StateHandle, *, deep: bool = False) -> list
 def test_the_servers_checksum_costs_no_read(store: Server) -> None:  # semantics A1, W9
     handle = _described(store)
     assert (handle.content, store.reads) == (checksum_of(DATA, CRC64NVME), 0)
-
-
-def test_where_the_server_has_none_the_file_is_read(store: Server) -> None:  # semantics A1, W9
     store.algorithm = None
-    assert _described(store).content == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+    assert _described(store).content == f"sha256:{hashlib.sha256(DATA).hexdigest()}", "it has none: the file is read"
 
 
 @pytest.mark.parametrize(

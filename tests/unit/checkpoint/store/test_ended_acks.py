@@ -71,12 +71,6 @@ def test_however_it_ends_it_says_who_had_acknowledged(world: World, end: str) ->
     assert (row.acks, row.stages) == (2, 4)
 
 
-def test_what_a_completed_one_says_is_as_ever(world: World) -> None:
-    world.run_stage("e1", "routes", "report")
-    world.coordinator().complete(1)
-    assert (first(world).status, first(world).acks) == (Status.COMPLETED, 4)
-
-
 def late(world: World, stage: str = "routes") -> tuple[AckDocument, World]:
     """Let a driver of the first epoch write its files, and be late: its checkpoint has expired."""
     ack = world.write(world.submit("e1", stage).handover)

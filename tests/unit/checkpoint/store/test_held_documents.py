@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import PendingDocument
 from airflow_cairn.checkpoint.documents.codec import MAX_DEPTH
@@ -18,7 +17,7 @@ from airflow_cairn.checkpoint.store.job_files import encode
 from airflow_cairn.storage import DocumentError
 from tests.support.narrowing import known
 from tests.support.world.world import World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
+from tests.support.wrapped_stores import RecordingStore
 
 
 def trigger(world: World, epoch: str, detail: dict[str, Any]) -> PendingDocument:
@@ -124,22 +123,6 @@ def test_one_whose_attempt_ends_is_set_aside_first(world: World) -> None:  # sem
     world.audit("z", "a")
 
 
-@pytest.mark.parametrize("outcome", ["completed", "aborted"])
-def test_one_that_was_set_aside_by_who_died_then_does_no_harm(world: World, outcome: str) -> None:  # semantics C3
-    pending = world.trigger("a").pending
-    with pytest.raises(Crashed):
-        world.coordinator(FaultyStore(world.store, 0, Fault.CRASH_AFTER)).abort(1, Reason.JOB_FAILURE, "by hand")
-    assert entry_of(world, "a").document == pending
-    world.coordinator().clean()
-    assert objects(world) == {layout.pending(1, pending.token)}, "the process that ends it next goes by it"
-    if outcome == "aborted":
-        assert world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
-        assert attempt_documents.read(world.files, world.coordinator().head().history[-1]) == pending
-    world.run_epoch("a")
-    assert objects(world) == ({layout.pending(1, pending.token)} if outcome == "aborted" else set()), "of the record"
-    world.audit("a")
-
-
 def test_one_attempt_ends_and_the_next_begins_in_one_swap(world: World) -> None:  # semantics D2, F2
     """The next process ends the attempt by the same swap, so nobody has set its document aside before."""
     world.trigger("a")
@@ -152,18 +135,6 @@ def test_one_attempt_ends_and_the_next_begins_in_one_swap(world: World) -> None:
     assert len(swaps) == 1
     world.run_epoch("a")
     world.audit("a")
-
-
-def test_the_head_of_a_bulky_job_says_the_same(world: World) -> None:  # semantics C1, D3
-    world.bulky = True
-    world.run_epoch("a")
-    world.trigger("b")
-    world.submit("b", "clean", "try-1")
-    world.coordinator().fail("b", "clean", "try-1", "killed")
-    assert all(entry.document is None for entry in world.coordinator().head().pending)
-    world.run_epoch("b")
-    assert world.coordinator().complete(3) == EpochCompleted("b", 3)
-    world.audit("a", "b")
 
 
 def test_one_of_another_checkpoint_is_refused(world: World) -> None:  # semantics W4, W5

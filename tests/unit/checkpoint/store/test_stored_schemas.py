@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.documents import strict_json
-from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Output
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.attempt import Execution
 from airflow_cairn.checkpoint.documents.metadata import InFlightLine, StageLine
 from airflow_cairn.checkpoint.documents.schemas import check_schema, plain_schema, stored_schema
@@ -143,9 +143,3 @@ def test_every_document_that_holds_outputs_is_refused(cls: type) -> None:
     assert strict_json.from_json(cls, whole, key="x") == FULL[cls]
     with pytest.raises(DocumentError, match=r"outputs\[0\]\.schema`: the column 'c0' is of a user-defined type"):
         strict_json.from_json(cls, whole | {"outputs": [OUTPUT]}, key="x")
-
-
-def test_no_other_field_of_a_document_is_a_schema() -> None:
-    """The check stands at the one class that has a schema, so every document that holds such outputs has it"""
-    with pytest.raises(DocumentError, match="user-defined"):
-        strict_json.from_json(Output, OUTPUT, key="x")
