@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.rules.admission import MAX_DEPLOYMENT, Adopted, Ru
 from tests.support.errors import raises_code
 from tests.support.narrowing import expect, known
 from tests.support.world.world import World
-from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore
+from tests.support.wrapped_stores import InterleavingStore
 
 HERE = JobOwner("flights", "https://airflow.example.com")
 OTHERS = [
@@ -42,6 +42,8 @@ def stranger(state: RunState) -> Callable[[Owner], RunState]:
 
 
 def test_the_first_trigger_records_the_owner(world: World) -> None:
+    """Also in a job of version 0.1, which has run without one."""
+    world.run_epoch("e0")
     assert world.coordinator().head().owner is None
     ask(world, "e1")
     assert world.coordinator().head().owner == HERE
@@ -107,19 +109,15 @@ def test_an_unknown_run_that_waits_loses_its_place_only(world: World) -> None:
     assert answer.position == 1
 
 
-def test_a_job_of_version_0_1_gets_the_owner_that_asks_next(world: World) -> None:
-    world.run_epoch("e1")
-    assert world.coordinator().head().owner is None
-    ask(world, "e2")
-    assert world.coordinator().head().owner == HERE
-
-
 @pytest.mark.parametrize("other", OTHERS, ids=describe_owner)
 def test_adopting_lets_the_new_owner_in_and_the_old_one_out(world: World, other: JobOwner) -> None:
     ask(world, "e1")
     world.finish("e1")
     found = world.coordinator().ownership.adopt(other.dag_id, other.deployment)
     assert found == Adopted(HERE, other)
+    revision = world.coordinator().head().revision
+    assert world.coordinator().ownership.adopt(other.dag_id, other.deployment).before == other
+    assert world.coordinator().head().revision == revision, "twice is once"
     answer = expect(Triggered, ask(world, "e2", other))
     assert answer.pending.restore is not None and answer.pending.restore.checkpoint == 1
     with raises_code("job_owned"):
@@ -149,24 +147,6 @@ def test_the_owner_may_end_what_a_deleted_run_left(world: World) -> None:
     assert isinstance(ask(world, "e2", nameless, stranger(RunState.UNKNOWN)), Declined)
     world.coordinator().ownership.adopt("flights", abort_pending=True)
     assert isinstance(ask(world, "e2", nameless, stranger(RunState.UNKNOWN)), Triggered)
-
-
-def test_adopting_twice_is_adopting_once(world: World) -> None:
-    ask(world, "e1")
-    world.finish("e1")
-    world.coordinator().ownership.adopt("renamed")
-    revision = world.coordinator().head().revision
-    assert world.coordinator().ownership.adopt("renamed").before == JobOwner("renamed")
-    assert world.coordinator().head().revision == revision
-
-
-def test_a_lost_answer_gives_the_answer(world: World) -> None:
-    ask(world, "e1")
-    # Write 0 sets the document of the attempt aside, write 1 is the swap.
-    store = FaultyStore(world.store, 1, Fault.ANSWER_LOST)
-    found = world.coordinator(store).ownership.adopt("renamed", abort_pending=True)
-    assert store.struck
-    assert found == Adopted(HERE, JobOwner("renamed"), (1,))
 
 
 def test_a_job_that_never_ran_cannot_be_adopted(world: World) -> None:

@@ -135,21 +135,7 @@ def test_whatever_stands_before_it(before: str, name: str) -> None:
     assert "canary0" not in masked(found, environ={})
 
 
-PIECES = [
-    "x",
-    "x.",
-    "x=",
-    "x: ",
-    "a-",
-    "-----BEGIN PRIVATE KEY-----",
-    "://",
-    "://a:",
-    "eyJ",
-    "'",
-    '\\"',
-    "key ",
-    "--a ",
-]
+PIECES = ["x", "x.", "x=", "x: ", "a-", "-----BEGIN PRIVATE KEY-----", "://", "://a:", "eyJ", "'", '\\"', "key ", "--a"]
 
 
 @pytest.mark.parametrize("piece", PIECES)

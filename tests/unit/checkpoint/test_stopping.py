@@ -1,6 +1,5 @@
 """A job stops with a savepoint, or goes on: each way in which the epoch that it waits for ends (semantics P2, S1)."""
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -57,7 +56,7 @@ def ask(world: World, epoch: str, kind: RequestKind = RequestKind.MANUAL) -> obj
     return world.coordinator().trigger(request)
 
 
-def test_an_idle_job_stops_at_once(world: World) -> None:  # semantics P2
+def test_an_idle_job_stops_at_once_and_starts_from_its_savepoint(world: World) -> None:  # semantics P2, R6, T9
     entry = stop(world)
     assert_whole(world, entry)
     head = world.coordinator().head()
@@ -67,16 +66,13 @@ def test_an_idle_job_stops_at_once(world: World) -> None:  # semantics P2
         assert (answer.reason, answer.position) == (Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, None)
         assert "is to be resumed first" in answer.detail
     assert stop(world) == entry, "asked again"
-
-
-def test_the_job_starts_from_it_and_has_lost_nothing(world: World) -> None:  # semantics P2, R6, T9
-    entry = stop(world)
     found = world.coordinator().start_from(folder(world, entry), ImportOptions(give_up=False))
-    assert found.created
-    assert world.coordinator().head().stopped is None
+    assert (found.created, found.checkpoint, found.gave_up.anything) == (True, 3, False)
+    head = world.coordinator().head()
+    assert (head.stopped, head.rewinds, [entry.id for entry in head.completed]) == (None, (), [1, 3])
     assert isinstance(world.ask("e1"), EpochCompleted)
     world.run_epoch("e2")
-    assert world.folded()["clean"] == ["e1", "e2"]
+    assert world.folded()["clean"] == ["e1", "e2"], "nothing is lost"
 
 
 def test_the_running_epoch_finishes_and_no_other_begins(world: World) -> None:  # semantics P2, T2
@@ -106,7 +102,7 @@ def test_what_failed_within_the_limit_is_not_taken_up(world: World) -> None:  # 
     found = expect(Failed, world.coordinator().progress("e2"))
     assert found.tolerated
     world.coordinator().head()
-    entry = FaultyStop(world).begun()
+    entry = stop_begun(world)
     assert entry.source is not None, "nothing is pending: it is made of what there is"
     assert isinstance(world.coordinator().go_on("e2"), Failed)
     answer = expect(Queued, world.coordinator().begin("e2", "clean", world.new_claimant()))
@@ -114,26 +110,19 @@ def test_what_failed_within_the_limit_is_not_taken_up(world: World) -> None:  # 
     assert world.coordinator().head().pending == ()
 
 
-class FaultyStop:
-    """A stop that dies before its first file is copied."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def begun(self) -> SavepointEntry:
-        """Give what it leaves in the head."""
-        recording = RecordingStore(self._world.fork().store)
-        twin = self._world.fork()
-        twin.store = recording.inner
-        stop(twin, store=recording)
-        first = next(at for at, write in enumerate(recording.writes) if "/state/" in write.key)
-        with suppress(Crashed):
-            stop(self._world, store=FaultyStore(self._world.store, first, Fault.CRASH_BEFORE))
-        return known(self._world.coordinator().head().stopping())
+def stop_begun(world: World) -> SavepointEntry:
+    """Begin a stop that dies before its first file is copied; gives what it leaves in the head."""
+    twin = world.fork()
+    recording = RecordingStore(twin.store)
+    stop(twin, store=recording)
+    first = next(at for at, write in enumerate(recording.writes) if "/state/" in write.key)
+    with suppress(Crashed):
+        stop(world, store=FaultyStore(world.store, first, Fault.CRASH_BEFORE))
+    return known(world.coordinator().head().stopping())
 
 
 def test_if_it_does_not_end_in_time_the_job_goes_on(world: World) -> None:  # semantics P2, D2
-    FaultyStop(world).begun()
+    stop_begun(world)
     assert isinstance(ask(world, "e2"), Declined)
     world.clock.advance(timedelta(hours=2))
     assert isinstance(ask(world, "e2"), Triggered)
@@ -151,7 +140,7 @@ def test_if_its_state_is_damaged_the_job_goes_on(world: World) -> None:  # seman
 
 
 def test_whoever_resumes_the_job_gives_the_stop_up(world: World) -> None:  # semantics S1
-    FaultyStop(world).begun()
+    stop_begun(world)
     world.coordinator().resume()
     entry = stop(world)
     assert (entry.status, entry.detail) == (Status.FAILED, "the job was resumed before it had stopped")
@@ -159,23 +148,27 @@ def test_whoever_resumes_the_job_gives_the_stop_up(world: World) -> None:  # sem
     assert world.run_epoch("e2") == 3
 
 
-def test_whoever_goes_back_gives_the_stop_up(world: World) -> None:  # semantics R5, P2
+@pytest.mark.parametrize("waits", [False, True], ids=["being copied", "waiting for a running epoch"])
+def test_whoever_goes_back_gives_the_stop_up(world: World, waits: bool) -> None:  # semantics R5, P2
     world.run_epoch("e2")
+    if waits:
+        world.trigger("e3")
     twin = world.fork()
     for job in (world, twin):
-        FaultyStop(job).begun()
-    world.coordinator().rewind(1)
-    twin.coordinator().start_from(saved(twin, checkpoint=1))
-    for job, detail in ((world, "rewound to checkpoint 1"), (twin, "started from a savepoint, as checkpoint 4")):
-        entry = stop(job)
-        assert (entry.status, entry.detail) == (Status.FAILED, f"the job was {detail}")
+        stop(job) if waits else stop_begun(job)
+    world.coordinator().rewind(1, abort_pending=True)
+    made = twin.coordinator().start_from(saved(twin, checkpoint=1)).checkpoint
+    for job, detail in ((world, "rewound to checkpoint 1"), (twin, f"started from a savepoint, as checkpoint {made}")):
+        entry = stands(job)
+        assert entry.status is Status.FAILED
+        assert f"the job was {detail}" in entry.detail
         assert job.coordinator().head().stopped is None
         job.run_epoch("e2")
         assert job.folded()["clean"] == ["e1", "e2"]
 
 
 def test_it_stops_once(world: World) -> None:
-    entry = FaultyStop(world).begun()
+    entry = stop_begun(world)
     with raises_code("savepoint_refused", match=r"being stopped with another savepoint already.*request=`upgrade`"):
         stop(world, "another")
     with raises_code("savepoint_refused", match=r"already, with which the job stops\. Choose another"):
@@ -301,12 +294,7 @@ def metadata_that_is_foreign(world: World) -> None:
 
 def declined_as_closing(world: World) -> None:
     """A decline that does not count (D5)."""
-    handover = world.submit("e2", "clean").handover
-    world.decline(handover)
-    key = next(key for key in world.memory.all_keys() if "/declines/" in key)
-    document = json.loads(world.memory.get(key).data)
-    document["reason"] = "CHECKPOINT_DECLINED_TASK_CLOSING"
-    world.memory.put(key, json.dumps(document).encode())
+    world.decline(world.submit("e2", "clean").handover, reason=Reason.CHECKPOINT_DECLINED_TASK_CLOSING)
     world.coordinator().progress("e2")
 
 
@@ -334,14 +322,6 @@ def no_restart_is_left(world: World) -> None:
     submitted = world.submit("e2", "clean", "a try")
     assert submitted.handover.claimant == "a try"
     world.coordinator().fail("e2", "clean", "a try", "the driver was killed", final=True)
-
-
-def rewound(world: World) -> None:
-    world.coordinator().rewind(1, abort_pending=True)
-
-
-def started_from_another(world: World) -> None:
-    world.coordinator().start_from(saved(world, checkpoint=1), ImportOptions(again=True))
 
 
 WAYS: dict[str, tuple[Way, Reason]] = {
@@ -385,16 +365,6 @@ def test_the_end_of_the_epoch_settles_the_stop(world: World, way: Way, reason: R
     for pending in head.pending:
         world.coordinator().abort(pending.id, Reason.JOB_FAILURE, "so that nothing else is in the way")
     assert isinstance(world.ask("e4"), Triggered), "the job goes on"
-
-
-@pytest.mark.parametrize("way", [rewound, started_from_another])
-def test_going_back_settles_the_stop(world: World, way: Way) -> None:  # semantics P2, R5
-    world.run_epoch("e1b")
-    world.trigger("e2")
-    stop(world)
-    way(world)
-    assert stands(world).status is Status.FAILED
-    assert isinstance(world.ask("e4"), Triggered)
 
 
 def test_a_changed_dag_is_no_end(world: World) -> None:  # semantics P2, T9
@@ -557,12 +527,8 @@ def too_late(world: World) -> None:
     world.coordinator().progress("e3")
 
 
-def resumed(world: World) -> None:
-    world.coordinator().resume()
-
-
 @pytest.mark.parametrize("retained", [1, 3])
-@pytest.mark.parametrize("way", [damaged, too_late, resumed])
+@pytest.mark.parametrize("way", [damaged, too_late, lambda world: world.coordinator().resume()])
 def test_a_drained_job_goes_back_to_the_checkpoint_before(world: World, way: Way, retained: int) -> None:
     # semantics P2
     world.config = replace(CONFIG, retained=retained)
@@ -593,7 +559,7 @@ def test_a_job_that_was_drained_by_its_first_run_goes_back_to_its_start() -> Non
     world.ask("e0")
     world.coordinator().abort(1, Reason.JOB_FAILURE, "so that there is a job")
     drained(world)
-    resumed(world)
+    world.coordinator().resume()
     assert world.coordinator().head().completed == ()
     world.run_epoch("e1")
     assert world.folded()["clean"] == ["e1"]

@@ -11,11 +11,11 @@ from airflow_cairn.checkpoint.documents import head
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.rules import history
-from airflow_cairn.storage import UnavailableError, WriteResult
+from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from airflow_cairn.tasks.metrics import Happened, changes_between
 from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
-from tests.support.wrapped_stores import WrappedStore
+from tests.support.wrapped_stores import Fault, FaultyStore
 
 
 class Watched(World):
@@ -75,14 +75,10 @@ def test_an_attempt_after_a_timeout_is_no_failover(world: Watched) -> None:  # s
 
 
 def test_a_trigger_that_fails_without_an_id_has_its_reason(world: Watched) -> None:  # semantics O1, T1
-    class NoRoom(WrappedStore):
-        def create(self, key: str, data: bytes) -> WriteResult:
-            raise UnavailableError("the store is told to fail", key=key)
-
     world.run_epoch("a")
     list(world.since())
     with pytest.raises(UnavailableError):
-        world.trigger("b", NoRoom(world.store))
+        world.trigger("b", FaultyStore(world.store, 0, Fault.FAILS))
     (found,) = world.since()
     assert (found.triggered, found.failed, found.failed_triggers) == (1, (), (Reason.IO_EXCEPTION,))
 
