@@ -102,14 +102,10 @@ class AirflowApi:
     ) -> bool:
         """Create a run of a DAG; True if this call created it, False if it existed.
 
-        Args:
-            dag_id: the DAG's id.
-            run_id: the DAG run's id.
-            now_ms: its logical date, if no window is given.
-            window: start and end of its data interval; the start is then the logical date. None: the timetable decides.
-                The logical date of a run that reads the window again is less than a second later: the run that has
-                read the window has that start, and Airflow starts no task after the end date of the DAG.
-            again: the run reads its data interval although the job has read it (semantics T8).
+        Without a window, start and end of the data interval, `now_ms` is the logical date, and the timetable decides;
+        else the start is the logical date. A run that reads its window again, although the job has read it (semantics
+        T8), has a logical date less than a second later: the run that has read the window has that start, and Airflow
+        starts no task after the end date of the DAG.
 
         Raises:
             AirflowApiRefusedError: Airflow refuses the token, or the token lacks the right.
@@ -242,9 +238,8 @@ def take_over(options: argparse.Namespace) -> None:
 
     Arguments take precedence over the connection, and the connection over `CAIRN_STORAGE`.
 
-    Args:
-        options: the command's arguments `conn`, `storage`, `endpoint_url`, `region`. Sets `stores`, the options of each
-            kind of store by the scheme of its URIs.
+    It reads `conn`, `storage`, `endpoint_url` and `region`, and sets `stores`, the options of each kind of store by the
+    scheme of its URIs.
     """
     said = {"endpoint_url": options.endpoint_url, "region": options.region}
     options.stores = {scheme: _with(kind(), said) for scheme, kind in OPTIONS.items()}

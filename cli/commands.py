@@ -262,23 +262,13 @@ def is_path(word: str) -> bool:
 
 
 def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
-    """Open a store with the arguments that every command has.
-
-    Args:
-        uri: in an accepted form, such as `s3://bucket/prefix`.
-        options: the command's arguments, with `stores` as set by `airflow_api.take_over`.
-    """
+    """Open a store with the arguments that every command has."""
     where = parse_storage_uri(uri)
     return open_store(where, options=options.stores.get(where.scheme))
 
 
 def opened_other(uri: str, options: argparse.Namespace) -> ObjectStore:
-    """Open a second storage, which may have a connection of its own.
-
-    Args:
-        uri: of the storage.
-        options: the command's arguments, with `other_conn`.
-    """
+    """Open a second storage, which may have a connection of its own."""
     if options.other_conn is None:
         return opened(uri, options)
     return opened(uri, argparse.Namespace(stores=stores_of(options.other_conn, uri)))
@@ -287,9 +277,7 @@ def opened_other(uri: str, options: argparse.Namespace) -> ObjectStore:
 def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:
     """Open a savepoint's folder with the arguments that every command has.
 
-    Args:
-        uri: the folder, or the `_metadata` in it.
-        options: as in `opened`.
+    The URI is that of the folder, or of the `_metadata` in it.
     """
     return open_named(uri, lambda above: opened(above, options))
 

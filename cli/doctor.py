@@ -30,12 +30,8 @@ def doctor(
 ) -> Examination:
     """Run every requested check; anything that looks like a secret is masked.
 
-    Args:
-        store: the storage; None: only this machine.
-        options: the command's arguments.
-        on_progress: called for each checked file of a job.
-        ask: asks the cluster of `--stage`.
-        dag: parses the DAG of `--dag-file`.
+    Without a store it examines only this machine. `on_progress` is called for each checked file of a job, `ask` asks
+    the cluster of `--stage`, and `dag` parses the DAG of `--dag-file`.
 
     Raises:
         InvalidConfigError: there is nothing to check, `--spark-conn` or `--stage` is given without `--cluster`, both

@@ -32,11 +32,7 @@ def resume(
 ) -> tuple[list[str], dict[str, Any]]:
     """Start a job from a savepoint, after the user at the terminal has agreed to the loss.
 
-    Args:
-        coordinator: the job's coordinator.
-        savepoint: a store rooted at the savepoint's folder.
-        options: the command's arguments: `yes`, `again`, `claim`, `allow_non_restored_state`.
-        opened: opens the folders above the savepoint's.
+    The store is rooted at the savepoint's folder; `opened` opens the folders above.
     """
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
@@ -230,12 +226,7 @@ def forget_listener_of(
 ) -> tuple[list[str], dict[str, Any]]:
     """Drop a listener's notices, or list them.
 
-    Args:
-        coordinator: the job's coordinator.
-        job: its name.
-        listener: the listener's name.
-        checkpoint: drop only the notice of this checkpoint; None: all waiting notices.
-        yes: drop them.
+    Without `yes` they are only listed. With `checkpoint`, only its notice is dropped.
 
     Raises:
         InvalidConfigError: no notice waits for the listener, or none for that checkpoint.

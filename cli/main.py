@@ -36,13 +36,7 @@ _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 class Watch:
     """The parameters of a watch.
 
-    Args:
-        look: returns the command's output.
-        pulse: returns a value that changes whenever the output does.
-        interval_s: seconds between two looks.
-        wait: waits for the given seconds; may raise KeyboardInterrupt.
-        now_ms: clock, milliseconds since 1970 UTC.
-        as_json: print JSON instead of a table.
+    `pulse` returns a value that changes whenever the output does. `wait` may raise KeyboardInterrupt.
     """
 
     look: Callable[[], Outcome]
@@ -55,9 +49,7 @@ class Watch:
     def run(self, out: TextIO, err: TextIO) -> None:
         """Watch until nothing more can change.
 
-        Args:
-            out: stream for the output.
-            err: stream for reports that the store does not answer, unless the screen is redrawn.
+        Reports that the store does not answer go to `err`, unless the screen is redrawn.
         """
         show: Callable[[Outcome], None]
         complain: Callable[[str], None]

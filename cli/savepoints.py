@@ -39,12 +39,6 @@ def savepoint(
 ) -> tuple[list[str], dict[str, Any], bool]:
     """Take a savepoint of a job, or go on with one.
 
-    Args:
-        coordinator: the job's coordinator.
-        options: the command's arguments: `target`, `request_id`, `wait`.
-        opened: opens the savepoint's folder.
-        wait: waits for the given seconds.
-
     Returns:
         Lines and JSON document of the result, and whether the savepoint failed.
     """
@@ -60,12 +54,7 @@ def savepoint(
 
 
 def request_of(options: argparse.Namespace, kind: str) -> str:
-    """Return the request's id: the given one, or a generated one.
-
-    Args:
-        options: the command's arguments: `request_id`.
-        kind: prefix of a generated id.
-    """
+    """Return the request's id: the given one, or a generated one."""
     if options.request_id is not None:
         given: str = options.request_id
         return given
@@ -88,11 +77,7 @@ def waited_for(
 ) -> SavepointEntry:
     """Ask for a savepoint again until it no longer waits; print what `--wait` waits for, perhaps hours.
 
-    Args:
-        coordinator: the job's coordinator.
-        entry: the savepoint's entry now.
-        ask: asks for the same savepoint again, never for a new one: if it has failed by now, that must be reported.
-        wait: waits for the given seconds.
+    `ask` asks for the same savepoint again, never for a new one: if it has failed by now, that must be reported.
     """
     said = ""
     while not entry.ended:
@@ -163,10 +148,7 @@ def dispose(
 ) -> tuple[list[str], dict[str, Any], bool]:
     """Dispose of a savepoint, after the user at the terminal has agreed.
 
-    Args:
-        store: the storage; its jobs are asked whether they need the savepoint.
-        opened: opens a savepoint's folder.
-        options: the command's arguments: `path`, `force`, `yes`.
+    The storage's jobs are asked whether they need the savepoint.
 
     Returns:
         Lines and JSON document of the result, and whether a file could not be deleted.
@@ -249,10 +231,7 @@ class Airflow:
 def airflow_of(job: str, options: argparse.Namespace, environ: Mapping[str, str]) -> Airflow | None:
     """Return Airflow as the command's arguments name it; None if they name no address.
 
-    Args:
-        job: the job's name, which is the DAG's id unless another is given.
-        options: the command's arguments: `airflow_url`, `dag`.
-        environ: holds the token.
+    The DAG's id is the job's name unless another is given. The environment holds the token.
 
     Raises:
         InvalidConfigError: the URL is invalid, the token is missing, or a DAG is given without an address.
@@ -273,12 +252,7 @@ def stop(
 ) -> tuple[list[str], dict[str, Any], bool]:
     """Stop a job with a savepoint, or go on with a stop.
 
-    Args:
-        coordinator: the job's coordinator.
-        options: the command's arguments: `target`, `request_id`, `drain`, `wait`.
-        opened: opens the savepoint's folder.
-        wait: waits for the given seconds.
-        airflow: starts the last run, and pauses the DAG once the job has stopped; None: a user does both.
+    `airflow` starts the last run, and pauses the DAG once the job has stopped; None: a user does both.
 
     Returns:
         Lines and JSON document of the result, and whether the job did not stop.

@@ -63,9 +63,6 @@ def access_of(connection: Connection) -> ApiAccess:
     Host, port and schema may be given separately, as in `https://user:password@airflow.example.com:8443/team`, where
     `team` is the path below which the API server answers; or the host holds the whole address.
 
-    Args:
-        connection: the connection; its secrets are registered with Airflow's masker.
-
     Raises:
         InvalidConfigError: the connection has no host or no user, its address is not an http(s) URL, or it disables TLS
             checks.
@@ -136,10 +133,7 @@ def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> No
     Only the dag processor checks, once a parse: a task's own parse would pay a request for a known answer, and other
     programs that parse the file (a test, a command) need not know the connections.
 
-    Args:
-        conn_id: the connection; None: the author clears manually.
-        why: the reason why it is needed, a clause for the message.
-        group: the group's id.
+    Without `conn_id` the author clears manually. `why` is a clause for the message.
 
     Raises:
         InvalidConfigError: the connection is not defined, or cannot be used.

@@ -40,10 +40,6 @@ counted.collect()
 def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, str]:
     """Return the conf with which a driver that runs beside its task starts from the archive.
 
-    Args:
-        conf: the conf with which the operator submits.
-        site: the machine's Spark.
-
     Returns:
         Empty if there is no archive, or if author or site configure how drivers share classes, or set
         `spark.driver.defaultJavaOptions`.
@@ -55,12 +51,7 @@ def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, st
 
 
 def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
-    """Return whether an archive is missing from which drivers would start.
-
-    Args:
-        conf: the conf with which stages are submitted.
-        site: the machine's Spark.
-    """
+    """Return whether an archive is missing from which drivers would start."""
     archive = _archive(site)
     if archive is None or archive.is_file() or _shares_classes_itself(conf, site):
         return False
@@ -73,9 +64,7 @@ def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
 def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Path:
     """Make the archive, with a driver that reads and writes a little Parquet.
 
-    Args:
-        binary: name or path of `spark-submit`.
-        archive: the file; None: in the home of Spark, where drivers look for it.
+    Without `archive`, the file is in the home of Spark, where drivers look for it.
 
     Raises:
         FileNotFoundError: the program does not exist, or there is no Spark at its place.
@@ -107,8 +96,7 @@ def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Pat
 def main(words: list[str]) -> int:
     """Make the archive and print its path.
 
-    Args:
-        words: name or path of `spark-submit`, and the archive's file; both are optional, as in `make`.
+    The words are the arguments of `make`.
     """
     try:
         sys.stdout.write(f"{make(*words[:2])}\n")

@@ -67,17 +67,15 @@ class DriverOutput:
         That is the last line of its last traceback, or an error that the JVM or the launcher printed after it: the
         application may have caught the traceback's exception. Otherwise it is the last error in Spark's log.
 
-        Args:
-            environ: the driver's environment: the credentials in it are masked.
+        Credentials in the driver's environment are masked.
         """
         return printable(masked(self._raised or self._last_error, environ=environ))[:MAX_DETAIL]
 
     def line(self, raw: str, *, own: bool = False) -> None:
         """Pass on one line.
 
-        Args:
-            raw: the line as the driver printed it, with its indentation, which identifies a trace.
-            own: whether it has the mark of Cairn's own lines. A line that only looks like one is the application's.
+        The line has its indentation, which identifies a trace. `own` tells whether it has the mark of Cairn's own
+        lines: a line that only looks like one is the application's.
         """
         text = raw.rstrip()
         if not text:

@@ -41,10 +41,8 @@ _PROTOCOL = 1
 class ForkedClient:
     """A child of the fork server, used as a `Popen`.
 
-    Args:
-        connection: to the fork server and, until the application begins, to the child.
-        process: the child's pidfd.
-        output: the descriptor from which its output is read.
+    `connection` leads to the fork server and, until the application begins, to the child. `process` is the child's
+    pidfd, `output` the descriptor from which its output is read.
     """
 
     def __init__(self, connection: socket.socket, process: int, output: int) -> None:
@@ -115,10 +113,6 @@ class ForkedClient:
 def forked(nonce: str, environment: Mapping[str, str]) -> ForkedClient | None:
     """Have the fork server of a Spark server fork a client, which begins; start one for the next stages if none runs.
 
-    Args:
-        nonce: the Spark server's nonce.
-        environment: the client's.
-
     Returns:
         None if no client has begun, and none will: then the task starts one without a fork.
     """
@@ -154,11 +148,7 @@ def forked(nonce: str, environment: Mapping[str, str]) -> ForkedClient | None:
 
 
 def _ready(address: str, environment: Mapping[str, str]) -> ForkedClient:
-    """Return a client that waits for the word to begin; if that never comes, it ends.
-
-    Raises:
-        OSError: there is none.
-    """
+    """Return a client that waits for the word to begin; if that never comes, it ends."""
     with ExitStack() as opened, ExitStack() as kept:
         connection = kept.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         connection.settimeout(START_S)

@@ -54,12 +54,7 @@ _GONE, _CHANGED = 404, 409
 
 
 def labelled(hook: SparkSubmitHook, tokens: Iterable[str]) -> dict[str, str]:
-    """Find the pods of drivers by their executions' tokens, ended ones too; gives ids as the provider's operator has.
-
-    Args:
-        hook: says in which namespace.
-        tokens: of the executions.
-    """
+    """Find the pods of drivers by their executions' tokens, ended ones too; the ids are as the provider's operator has."""
     namespace = str(hook._connection["namespace"])
     selector = f"{TOKEN_LABEL} in ({','.join(tokens)}),spark-role=driver"
     found = _client().list_namespaced_pod(namespace, label_selector=selector, _request_timeout=ANSWER_S)
@@ -67,11 +62,7 @@ def labelled(hook: SparkSubmitHook, tokens: Iterable[str]) -> dict[str, str]:
 
 
 def phase_of(driver: str) -> str:
-    """Return the phase of a driver's pod, whatever a sidecar does; `NotFound` if it is not there.
-
-    Args:
-        driver: namespace and pod.
-    """
+    """Return the phase of a driver's pod, whatever a sidecar does; `NotFound` if it is not there."""
     namespace, _, name = driver.partition(":")
     pod = _unless_gone(_client().read_namespaced_pod, name, namespace)
     return NOT_FOUND if pod is None else _phase(pod)
@@ -80,9 +71,7 @@ def phase_of(driver: str) -> str:
 def end(driver: str, seen: Any = None) -> bool:
     """Delete a driver's pod; one that is gone is not an error.
 
-    Args:
-        driver: namespace and pod.
-        seen: the pod as it was read: it is left alone if it has changed since, as it may have started.
+    A pod that has changed since it was `seen` is left alone, as it may have started.
 
     Returns:
         False if it was left alone.
@@ -103,10 +92,8 @@ def end(driver: str, seen: Any = None) -> bool:
 def end_unless_it_starts(driver: str, *, noted: bool) -> str:
     """End a driver whose pod waits for what will not come; returns why, empty for one that may start or has started.
 
-    Args:
-        driver: namespace and pod.
-        noted: whether the end of its submission was seen. `spark-submit` makes the pod before the ConfigMap that the
-            pod mounts: if it died between the two, the pod waits for ever.
+    `noted` tells whether the end of its submission was seen. `spark-submit` makes the pod before the ConfigMap that the
+    pod mounts: if it died between the two, the pod waits for ever.
     """
     namespace, _, name = driver.partition(":")
     client = _client()
@@ -137,11 +124,7 @@ def waits_in_vain(pod: Any) -> str:
 def last_lines(client: Any, name: str, namespace: str, pod: Any) -> list[str]:
     """Return the end of a driver's log.
 
-    Args:
-        client: Kubernetes' client.
-        name: the pod's.
-        namespace: the pod's.
-        pod: the pod, which says which container is the driver; None without the right to look: it has one.
+    The pod says which container is the driver; None without the right to look: it has one.
     """
     found = client.read_namespaced_pod_log(
         name,
@@ -165,9 +148,6 @@ def follow(hook: SparkSubmitHook) -> str | None:
     """Wait for the end of a driver, pass on the end of its log, and delete its pod if it has ended well.
 
     A sidecar that goes on after the driver is ended with the pod.
-
-    Args:
-        hook: points at the pod.
 
     Returns:
         `Succeeded`; None if the pod is gone, so that its end is not known.

@@ -55,8 +55,7 @@ key, the database. Code of a session can read the server's environment (semantic
 def session_secret(conn_id: str) -> str:
     """Return the secret from which servers' tokens are made; it is registered with Airflow's masker.
 
-    Args:
-        conn_id: an Airflow connection of any type; its password is the secret.
+    The secret is the password of an Airflow connection of any type.
 
     Raises:
         InvalidConfigError: there is no such connection, or it has no password.
@@ -139,10 +138,7 @@ def jvm_conf(conf: Mapping[str, str], site: SparkSite, scratch: Path | None) -> 
     back to it. Once it has ended, another server takes its place (semantics V4). Without this conf, Spark makes shuffle
     files, spilled and cached data and uploaded artifacts readable for each user of the machine.
 
-    Args:
-        conf: the conf with which the author starts the server.
-        site: the machine's Spark.
-        scratch: the folder for these files, unless `spark.local.dir` names another; None on another machine.
+    `scratch` is the folder for these files, unless `spark.local.dir` names another; None on another machine.
 
     Returns:
         Empty if author or site set both themselves.
@@ -188,9 +184,6 @@ class ServerStart:
 
 class StartingServer:
     """The process of a starting server.
-
-    Args:
-        start: the parameters of the start.
 
     Raises:
         InvalidConfigError: the connection has deploy mode cluster, and the server could not run or be reached there.

@@ -42,9 +42,7 @@ RELEASE_S = 120.0
 def connect_server(conn_id: str) -> ConnectServer | None:
     """Return the Spark Connect server of a connection; None if it has another type, or is not defined.
 
-    Args:
-        conn_id: an Airflow connection: host, port, login (the sessions' user), password (the token), and `use_ssl` in
-            its extra.
+    The connection has host, port, login (the sessions' user), password (the token), and `use_ssl` in its extra.
     """
     try:
         connection = BaseHook.get_connection(conn_id)
@@ -91,11 +89,7 @@ class Ended:
 class ConnectClient:
     """One client process.
 
-    Args:
-        submission: the application to run.
-        secrets: the storage's credentials, as environment variables.
-        env_vars: the author's environment variables.
-        forks: whether the fork server of a server that Cairn runs may fork the process.
+    `forks` tells whether the fork server of a server that Cairn runs may fork the process.
     """
 
     def __init__(

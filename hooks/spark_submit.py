@@ -95,14 +95,10 @@ class EpochSubmitHook(SparkSubmitHook):
     ) -> EpochSubmitHook:
         """Take over a hook as the provider's operator built it, so that options of later providers are kept.
 
-        Args:
-            hook: the provider's hook; it is not used afterwards.
-            conf: the conf to submit with, over the defaults for where the driver runs; the operator's own dictionary
-                stays unchanged.
-            py_files: Cairn's additions to the application's Python path, separated by commas.
-            environment: credentials, for client mode.
-            token: of the execution; the label by which a driver's pod is found. Empty: it gets none.
-            on_application: receives the Spark application, once known.
+        The provider's hook is not used afterwards; the operator's own `conf` stays unchanged. `py_files` are Cairn's
+        additions to the application's Python path, separated by commas; `environment` has credentials, for client mode.
+        A driver's pod is found by the label `token`; empty: it gets none. `on_application` receives the Spark
+        application, once known.
         """
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
@@ -188,11 +184,7 @@ class EpochSubmitHook(SparkSubmitHook):
                 self._kubernetes_driver_pod = deployed["pod"]
 
     def detached_command(self, application: str) -> tuple[list[str], dict[str, str]]:
-        """Return the command that submits an application, and its secret environment, without starting it.
-
-        Args:
-            application: path of the application to submit.
-        """
+        """Return the command that submits an application, and its secret environment, without starting it."""
         self._make_environment()
         return self._build_spark_submit_command(application), self._process_environment
 
@@ -289,10 +281,6 @@ OUR_SECRETS = "(?i:secret|password|passphrase|token|access[._-]?key|(?:account|a
 
 def redaction_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, str]:
     """Return the conf that keeps credentials hidden, if a site has set an expression of its own.
-
-    Args:
-        conf: the conf with which the operator submits.
-        site: the machine's Spark.
 
     Returns:
         The joined expression; empty if Spark's own applies.

@@ -134,11 +134,7 @@ STORAGE = "storage"
 
 
 class CairnConnectionHook(BaseHook):
-    """Tests a connection of type `cairn` for Airflow's form. DAGs name the connection as `aws_conn_id`.
-
-    Args:
-        cairn_conn_id: the connection.
-    """
+    """Tests a connection of type `cairn` for Airflow's form. DAGs name the connection as `aws_conn_id`."""
 
     conn_name_attr = "cairn_conn_id"
     default_conn_name = "cairn_default"

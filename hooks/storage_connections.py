@@ -65,12 +65,6 @@ def s3_options_of(connection: Connection) -> S3Options:
     The key pair is login and password, or the extras `aws_access_key_id` and `aws_secret_access_key`; without one,
     boto3's own chain finds the credentials. The endpoint is `service_config.s3.endpoint_url`, else `endpoint_url`.
 
-    Args:
-        connection: the connection; its secrets are registered with Airflow's masker.
-
-    Returns:
-        The options; their repr shows no credential.
-
     Raises:
         InvalidConfigError: the connection has another type, or an extra that would change the identity.
     """
@@ -182,9 +176,7 @@ class _Kind:
     def extras(self, connection: Connection, *unread: str) -> Mapping[str, Any]:
         """Check a connection, mask its secrets and return its extras.
 
-        Args:
-            connection: the connection.
-            *unread: names of its fields that nothing reads.
+        `unread` are names of its fields that nothing reads.
 
         Raises:
             InvalidConfigError: another type, or a setting that would change the identity.

@@ -27,12 +27,7 @@ CATALOG = "catalog"
 
 
 def sinks_of(tables: Mapping[str, Declared], within: timedelta) -> tuple[TableSink, ...]:
-    """Return a sink for each table; connections are fetched when a sink opens its table.
-
-    Args:
-        tables: by the names that the group gives them.
-        within: the timeout of the job's checkpoints.
-    """
+    """Return a sink for each table; connections are fetched when a sink opens its table."""
     found = {
         name: (BranchSink if isinstance(table, IcebergTable) and table.branch else TableSink)(
             name, table, _access_to(table), within=within
@@ -108,11 +103,7 @@ def s3_options(conn_id: str) -> Mapping[str, str]:
 
 
 class IcebergCatalogHook(BaseHook):
-    """Tests a connection of type `cairn_iceberg` for Airflow's form. DAGs name the connection as a table's `conn_id`.
-
-    Args:
-        cairn_iceberg_conn_id: the connection.
-    """
+    """Tests a connection of type `cairn_iceberg` for Airflow's form. DAGs name it as a table's `conn_id`."""
 
     conn_name_attr = "cairn_iceberg_conn_id"
     default_conn_name = "cairn_iceberg_default"

@@ -51,11 +51,7 @@ class TaskRef:
 def failed_body(run_id: str, tasks: Iterable[TaskRef], note: str, *, dry_run: bool) -> dict[str, Any]:
     """Return the body that clears the failed ones of these tasks, and of those behind them, as on the page.
 
-    Args:
-        run_id: as in `clear_body`.
-        tasks: as in `clear_body`.
-        note: as in `clear_body`.
-        dry_run: only report which tasks would be cleared.
+    `run_id`, `tasks` and `note` are as in `clear_body`; `dry_run` only reports which tasks would be cleared.
     """
     widened = {"dry_run": dry_run, "only_failed": True, "include_downstream": True}
     return {**clear_body(run_id, tasks, note), **widened}
@@ -64,10 +60,8 @@ def failed_body(run_id: str, tasks: Iterable[TaskRef], note: str, *, dry_run: bo
 def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, Any]:
     """Return the body of `POST /dags/{dag}/clearTaskInstances` that clears these tasks of this run, in any state.
 
-    Args:
-        run_id: the one DAG run's id; not empty.
-        tasks: at least one. A mapped task needs its index: the id alone would mean all its instances.
-        note: the note that the page shows at each task instance; cut after 1,000 characters. Airflow 3.2 takes none.
+    There is at least one task. A mapped task needs its index: the id alone would mean all its instances. The note,
+    which the page shows at each task instance, is cut after 1,000 characters. Airflow 3.2 takes none.
 
     Raises:
         InvalidConfigError: no run, no task, or a task without an id; such a body would clear more than intended.

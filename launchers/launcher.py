@@ -59,12 +59,7 @@ class DriverState:
 
 
 def tries_again(what: str, instead: str) -> str:
-    """Say why a service must not start a driver again, and what the author does.
-
-    Args:
-        what: the option, and what it starts.
-        instead: what to do with the option.
-    """
+    """Say why a service must not start a driver again, and what the author does."""
     return (
         f"{what} again by itself, and a failure has to reach the task, which restores first: {instead}, and give the "
         "task retries"
@@ -86,12 +81,7 @@ class Tracker(Protocol):
         ...
 
     def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:
-        """Return drivers of other executions that may live.
-
-        Args:
-            token: of the execution that is about to be submitted.
-            replaced: tokens of executions that it has replaced.
-        """
+        """Return drivers of other executions that may live."""
         ...
 
     def state(self, driver: str) -> DriverState:
@@ -121,11 +111,7 @@ class HandedOver:
 
 
 class Launcher(Tracker):
-    """Starts drivers by an operator of a service.
-
-    Args:
-        operator: the author's, of the provider.
-    """
+    """Starts drivers by an operator of a service."""
 
     service: str
     """The service's name for a run of it, such as `Livy batch`."""
@@ -176,9 +162,7 @@ class Launcher(Tracker):
     def run_instead(self, program: str, arguments: Sequence[str]) -> None:
         """Put a Python file in place of the author's program, and of its arguments.
 
-        Args:
-            program: where Spark reads the file.
-            arguments: pairs of `--name` and value.
+        The arguments are pairs of `--name` and value.
 
         Raises:
             InvalidConfigError: the operator, or the place where it runs, takes no other program.
@@ -264,12 +248,7 @@ AWS = ("aws_conn_id", "region_name", "verify", "botocore_config")
 
 
 def by_token(tokens: Sequence[str], drivers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return drivers by the token at the end of their name.
-
-    Args:
-        tokens: those that are wanted.
-        drivers: name and id of each.
-    """
+    """Return drivers by the token at the end of their name."""
     found = {name.rpartition("-")[2]: driver for name, driver in drivers}
     return {token: found[token] for token in tokens if token in found}
 
@@ -282,11 +261,7 @@ def on_pages(
 ) -> dict[str, DriverState]:
     """Return the states of drivers that a listing shows; ends where asking for each alone would be cheaper.
 
-    Args:
-        drivers: those that are wanted.
-        pages: of the listing, each one request.
-        key: the field of an entry that has the driver's id.
-        state_of: reads the state in an entry.
+    `key` is the field of an entry that has the driver's id.
     """
     found: dict[str, DriverState] = {}
     for page in islice(pages, len(drivers)):
@@ -299,10 +274,7 @@ def on_pages(
 def alive(client: Any, shape: str, ended: Collection[str]) -> list[str]:
     """Return the states that the API knows, without those of drivers that have ended.
 
-    Args:
-        client: of boto3.
-        shape: the name of the enumeration in the API's model.
-        ended: the others.
+    `shape` is the name of the enumeration in the API's model.
     """
     return [each for each in client.meta.service_model.shape_for(shape).enum if each not in ended]
 
@@ -333,12 +305,7 @@ LAUNCHERS = {
 
 
 def launcher_of(kind: type[BaseOperator], operator: BaseOperator) -> Launcher:
-    """Return the launcher over an operator.
-
-    Args:
-        kind: its class, of a provider or derived from one.
-        operator: an instance.
-    """
+    """Return the launcher over an operator."""
     module, _, name = LAUNCHERS[known_as(kind)].partition(".")
     made: Launcher = getattr(import_module(f".{module}", __package__), name)(operator)
     return made
@@ -347,9 +314,7 @@ def launcher_of(kind: type[BaseOperator], operator: BaseOperator) -> Launcher:
 def launcher_at(operator: str, fields: Mapping[str, Any]) -> Launcher:
     """Return a launcher in a process that has no operator; it finds, looks at and ends drivers.
 
-    Args:
-        operator: an operator of `LAUNCHERS`.
-        fields: as `Launcher.fields` gave them.
+    `fields` are as `Launcher.fields` gave them.
     """
     module, _, name = operator.rpartition(".")
     kind = getattr(import_module(module), name)

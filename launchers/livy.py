@@ -132,11 +132,7 @@ class LivyLauncher(Launcher):
     def _ask(self, method: str, path: str, *, missing_ok: bool = False) -> dict[str, Any]:
         """Ask Livy through the provider's hook, which keeps its own connection, headers and prefix.
 
-        Returns:
-            Livy's answer; empty if there is no such batch and that is not an error.
-
-        Raises:
-            AirflowException: Livy refused.
+        An absent batch that may be `missing_ok` has an empty answer.
         """
         hook = self._operator.hook
         hook.extra_options = {"timeout": ANSWER_S, **(hook.extra_options or {"check_response": False})}

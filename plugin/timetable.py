@@ -55,12 +55,6 @@ def first_window(delay: timedelta, interval: timedelta, bounds: Bounds, now: dat
 
     With `catchup=False` and a start date in the past it is the first whole interval of the same schedule that ends from
     now on.
-
-    Args:
-        delay: time between the start and the first run.
-        interval: time between two runs.
-        bounds: the DAG's bounds.
-        now: the time.
     """
     if bounds.catchup and bounds.earliest is None:
         return None
@@ -79,12 +73,7 @@ def first_window(delay: timedelta, interval: timedelta, bounds: Bounds, now: dat
 def window_after(last: Window, delay: timedelta, interval: timedelta, bounds: Bounds, now: datetime) -> Window | None:
     """Return the window after another: it begins where that one ended.
 
-    Args:
-        last: the window of the newest scheduled or backfilled run.
-        delay: time between a start date and the first run after it; used if the start date was moved past `last`.
-        interval: time between two runs.
-        bounds: the DAG's bounds.
-        now: the time.
+    The delay counts if the start date was moved past `last`.
     """
     start, length = last.end, interval
     if start <= last.start:

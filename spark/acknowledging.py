@@ -56,14 +56,8 @@ def acknowledgement(
 ) -> AckDocument:
     """Build the acknowledgement of a driver.
 
-    Args:
-        handover: of the execution that acknowledges.
-        run: the driver's token.
-        outputs: all outputs of the stage, by `Output.id`; written now or carried over.
-        values: the stage's small JSON state.
-        metrics: its durations.
-        committables: data staged outside, by name.
-        consumed: by upstream, the token of the execution that was read, where the stage need not wait (semantics B2).
+    `outputs` are all of the stage's, by `Output.id`, written now or carried over. `consumed` has, by upstream, the
+    token of the execution that was read, where the stage need not wait (semantics B2).
 
     Raises:
         InvalidStateError: outputs and values do not fit into a marker (semantics W5).

@@ -91,8 +91,7 @@ def try_storage(spark: SparkSession) -> dict[str, Any]:
 def main(arguments: Sequence[str]) -> None:
     """Probe the cluster, and write the findings.
 
-    Args:
-        arguments: among them `--report`, and then a file, which appears when it is complete, or the URL of a folder.
+    After `--report` comes a file, which appears when it is complete, or the URL of a folder.
     """
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import lit

@@ -157,16 +157,8 @@ def compact_in(
 ) -> Iterator[Compaction]:
     """Compact states of an open store; yield each state's outcome before the next state is considered.
 
-    Args:
-        store: the storage root.
-        job: the job's name.
-        spark: returns the session, called when there is something to merge; None starts one by Spark's own
-            configuration.
-        stage: as for `compact`.
-        state: as for `compact`.
-        max_bytes: as for `compact`.
-        on_begin: called before each state is merged, with the outcome `under way`.
-        runtime: as for `compact`.
+    `spark` is called when there is something to merge, and `on_begin` before each state is merged, with the outcome
+    `under way`. The rest is as for `compact`.
 
     Raises:
         NoCheckpointError: no checkpoint has completed.

@@ -84,8 +84,7 @@ class DataChecks:
     def to_keep(self, token: str) -> Json:
         """Return the failed checks that only warn, for the checkpoint to keep; None if there are none.
 
-        Args:
-            token: of this execution; it marks the value as old once a later execution carries it over.
+        The token, of this execution, marks the value as old once a later execution carries it over.
         """
         if not self._noted:
             return None

@@ -28,10 +28,6 @@ def check_starts_here(what: str, version_of: Callable[[str], str] = version) -> 
 
     A client for Spark Connect servers cannot start one. A Spark on the path can, without being installed.
 
-    Args:
-        what: the part that needs Spark, for the message.
-        version_of: returns the version of an installed package.
-
     Raises:
         InvalidConfigError: PySpark is not installed, or only its client, and `SPARK_REMOTE` names no server.
     """
@@ -47,9 +43,7 @@ def check_starts_here(what: str, version_of: Callable[[str], str] = version) -> 
 def check_pyspark(whole: str | None, client: str | None) -> Iterator[Finding]:
     """Find two versions of PySpark over each other, for the doctor.
 
-    Args:
-        whole: the version of `pyspark`; None: not installed.
-        client: the version of `pyspark-client`; None: not installed.
+    A version is None if the package is not installed.
     """
     if whole and client and whole != client:
         yield error(

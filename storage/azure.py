@@ -120,9 +120,7 @@ os.register_at_fork(after_in_child=_forget_all)
 def endpoint_of(options: AzureOptions, host: str) -> str:
     """Return the URL of an account's blobs, without a trailing slash.
 
-    Args:
-        options: the service.
-        host: the account's host in the storage's URI, `account.dfs.core.windows.net`.
+    `host` is the account's in the storage's URI, `account.dfs.core.windows.net`.
     """
     if options.endpoint_url is None:
         return f"https://{host.replace('.dfs.', '.blob.', 1)}"
@@ -140,14 +138,8 @@ def send(
 ) -> Answer:
     """Send one request once.
 
-    Args:
-        options: the service, credentials and bounds.
-        host: the account's, as in the storage's URI.
-        method: of HTTP.
-        path: from its slash, quoted; `/container/blob`.
-        params: the URL's query.
-        headers: besides the credentials.
-        data: a file, sent from its first byte.
+    `host` is as in the storage's URI; `path` begins with a slash and is quoted; `data` is a file, sent from its first
+    byte.
 
     Raises:
         Fault: any answer but success.

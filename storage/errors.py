@@ -148,12 +148,7 @@ class DocumentError(CairnError):
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Replace characters that control a terminal or a page: ESC, NUL, marks of the writing direction.
-
-    Args:
-        text: a name, an error, any text from outside.
-        keep: control characters to keep, such as line ends.
-    """
+    """Replace characters that control a terminal or a page: ESC, NUL, marks of the writing direction."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in keep else "\N{REPLACEMENT CHARACTER}" for each in text)

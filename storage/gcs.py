@@ -112,13 +112,7 @@ def send(
 ) -> Answer:
     """Send one request once.
 
-    Args:
-        options: the service, credentials and bounds.
-        method: of HTTP.
-        path: of the API, from its slash.
-        params: the URL's query.
-        headers: besides the credentials.
-        data: bytes, or an object with `read` and `len`.
+    `path` begins with a slash; `data` is bytes, or an object with `read` and `len`.
 
     Raises:
         Fault: any answer but success.

@@ -41,10 +41,6 @@ def shorten(value: object) -> str:
 def check_name(kind: str, value: object) -> str:
     """Check a name against the grammar of semantics W1.
 
-    Args:
-        kind: the kind of name, for the message: "job", "stage", "state", "table", "epoch".
-        value: the name.
-
     Raises:
         InvalidKeyError: the name does not match the grammar, or is reserved.
     """
@@ -70,9 +66,7 @@ def check_name(kind: str, value: object) -> str:
 def check_key(key: object, *, marker: bool = False) -> str:
     """Check the key of an object, relative to a store's root.
 
-    Args:
-        key: the key.
-        marker: accept a single trailing slash, as in the folder markers that s3a makes.
+    With `marker`, a single trailing slash is accepted, as in the folder markers that s3a makes.
 
     Raises:
         InvalidKeyError: the key is empty, absolute, too long, leaves the root, or differs in meaning between stores
@@ -98,11 +92,7 @@ def check_key(key: object, *, marker: bool = False) -> str:
 def full_key(prefix: str, key: str, store: str, *, marker: bool = False) -> str:
     """Return a bucket's key for a key below a root.
 
-    Args:
-        prefix: the root's: empty, or ending in `/`.
-        key: the key.
-        store: the store's description, for the message.
-        marker: as for `check_key`.
+    `prefix` is the root's: empty, or ending in `/`.
 
     Raises:
         InvalidKeyError: the key is invalid, or too long with the prefix.
@@ -194,8 +184,7 @@ class StorageUri:
     def holds(self, url: str) -> bool:
         """Tell whether a URL of Spark names a file below this place: literally, so one with a part `..` never does.
 
-        Args:
-            url: such as `s3a://…` or `abfs://…`; it may have characters that no storage URI may have.
+        The URL may have characters that no storage URI may have.
         """
         scheme, _, rest = url.partition("://")
         above = self.path if self.scheme == "file" else "/".join(filter(None, (self.bucket, self.path)))
@@ -211,8 +200,7 @@ class StorageUri:
 def parse_storage_uri(uri: object) -> StorageUri:
     """Parse a storage URI, without any I/O.
 
-    Args:
-        uri: in one of the forms of `ACCEPTED`; a parsed URI comes back unchanged.
+    A parsed URI comes back unchanged.
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
@@ -269,9 +257,6 @@ def check_storage_uri(uri: object) -> str:
 
     Returns:
         The URI, normalised: `s3a` read as `s3`, `abfs` as `abfss`, no trailing slash.
-
-    Raises:
-        UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
     """
     return str(parse_storage_uri(uri))
 

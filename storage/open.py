@@ -84,9 +84,7 @@ def _class_of(scheme: str) -> type[BucketStore[Any]]:
 def load(scheme: str) -> None:
     """Load what is dear to load for a store, in a process whose forks will open one; reads no credentials.
 
-    Args:
-        scheme: of the storage. Only what opens S3 is loaded, and not where boto3 would load AWS's own runtime, which
-            may start threads.
+    Only what opens S3 is loaded, and not where boto3 would load AWS's own runtime, which may start threads.
     """
     if scheme == "s3" and _is_installed("boto3") and not _is_installed("awscrt"):
         from .s3 import store  # noqa: F401 - boto3 comes with it

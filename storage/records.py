@@ -19,13 +19,7 @@ __all__ = ["MadeWhenUsed", "dataclass"]
 
 
 class MadeWhenUsed:
-    """A method of a class, which takes its own place when it is first looked up.
-
-    Args:
-        cls: the class.
-        name: the method's name.
-        make: returns the method.
-    """
+    """A method of a class, which takes its own place when it is first looked up."""
 
     __slots__ = ("_cls", "_make", "_name")
 

@@ -103,12 +103,8 @@ def compare_and_clear(
     Another process may clear the same tasks in the milliseconds between looking and clearing. A task that has just
     begun then begins once more. Nothing is lost: its execution is claimed anew.
 
-    Args:
-        api: opened by the caller.
-        where: the DAG run.
-        restarted: the stages with a replaced execution, each with the try that had claimed it.
-        note: the note that the page shows at each task.
-        unclaimed_now: asks the store which stages no try has claimed in the pending attempt.
+    Each restarted stage has the try that had claimed it. `unclaimed_now` asks the store which stages no try has claimed
+    in the pending attempt.
 
     Returns:
         The stages whose tasks were cleared, and the reasons why others were not.
@@ -159,10 +155,7 @@ def idle(api: AirflowApiHook, where: Where, stages: Iterable[str]) -> dict[str, 
 def note_of(checkpoint: int, attempt: int, why: str) -> str:
     """Return the note at a cleared task that says what happened to it.
 
-    Args:
-        checkpoint: the id of the attempt that the task will take part in.
-        attempt: the attempt's number.
-        why: the cause, such as "`routes` failed".
+    The checkpoint is the one that the task will take part in; `why` is the cause, such as "`routes` failed".
     """
     return f"Cairn: region failover of checkpoint {checkpoint}, {why}, attempt {attempt}"
 

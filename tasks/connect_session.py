@@ -99,10 +99,6 @@ class ConnectSession:
 def check_session(session: object, **where: str | None) -> None:
     """Check the option `session` of a group.
 
-    Args:
-        session: the author's value.
-        **where: `group` and its id, for the message.
-
     Raises:
         InvalidConfigError: `session` is not a `ConnectSession`.
     """

@@ -50,9 +50,7 @@ log = logging.getLogger("airflow_cairn")
 def state_of_run(airflow: Any, owner: Owner) -> RunState:
     """Return a DAG run's state as this deployment knows it; a run whose state cannot be asked counts as running.
 
-    Args:
-        airflow: asks for the states of DAG runs: in a task its running task instance, in the triggerer the class.
-        owner: the DAG run.
+    `airflow` asks for the states of DAG runs: in a task its running task instance, in the triggerer the class.
     """
     if owner.deployment != deployment():
         return RunState.UNKNOWN  # a run of the same id in this deployment would be another run

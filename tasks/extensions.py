@@ -40,11 +40,7 @@ def master_hooks_of(
 ) -> tuple[MasterHook, ...]:
     """Return a job's master hooks: those of its DAG, then those of installed packages (semantics T7).
 
-    Args:
-        job: the job's name.
-        given: the DAG's hooks.
-        max_concurrent: `max_concurrent_checkpoints` of the job.
-        within: the timeout of its checkpoints; None if the hooks are not called for a checkpoint.
+    `within` is the timeout of the job's checkpoints; None if the hooks are not called for a checkpoint.
     """
     return check_hooks([*given, *_plugged(MASTER_HOOKS, job)], max_concurrent, within)
 

@@ -63,10 +63,6 @@ class CheckpointScope:
     def own(self, argument: str, value: Any) -> Any:
         """Return the connection that a task of the group has for itself.
 
-        Args:
-            argument: `conn_id` or `aws_conn_id`.
-            value: the task's value, from its author or from `default_args`.
-
         Returns:
             None if the value is the group's, or comes from `default_args` around the group: then the group's counts.
         """
@@ -98,9 +94,7 @@ class JobSettings:
     def coordinator(self, store: ObjectStore | None = None, *, waits: bool = False) -> checkpoint.Coordinator:
         """Return the job's coordinator, which reports its decisions to Airflow's metrics.
 
-        Args:
-            store: the storage, if the caller has opened it.
-            waits: wait for a storage that temporarily refuses; see `CheckpointStorageHook.open_store`.
+        With `waits`, wait for a storage that temporarily refuses; see `CheckpointStorageHook.open_store`.
         """
         return checkpoint.Coordinator(store or self.hook().open_store(waits=waits), self.job, after_swap=metrics.report)
 
@@ -115,8 +109,7 @@ class JobSettings:
 def naming_connections(**conn_ids: str | None) -> Iterator[None]:
     """Add the connections and the remedy to a bucket store's refusal that is raised in the block.
 
-    Args:
-        **conn_ids: Airflow's connections by argument name; None: the store's own chain.
+    Without a connection it is the store's own chain.
 
     Raises:
         ForbiddenError: the block's own error, with the connections' ids.
@@ -160,9 +153,6 @@ def _place(storage: str | None) -> StorageUri | str | None:
 @contextmanager
 def naming(**where: str | None) -> Iterator[None]:
     """Add the task or group to an error of Cairn that is raised in the block.
-
-    Args:
-        **where: `task` or `group` and its id.
 
     Raises:
         CairnError: the block's own error, of the same class, with these facts added.
@@ -210,11 +200,7 @@ def check_target_named(target: object, **where: str | None) -> None:
 def check_savepoint_target(target: object, storage: object, job: object, **where: str | None) -> None:
     """Check the target of savepoints, as far as it is known when the DAG is parsed (semantics P1).
 
-    Args:
-        target: URI of the folder below which each savepoint gets its own; None: no target.
-        storage: the storage URI.
-        job: the job's name.
-        **where: `task` or `group` and its id, for the error message.
+    The target is the URI of the folder below which each savepoint gets its own; None: no target.
     """
     if target is None or is_rendered_later(target):
         return

@@ -175,12 +175,7 @@ def initialize() -> None:
 
 
 def report(old: Head, new: Head) -> None:
-    """Report a swap that this process has won. Errors in sending are logged, and change nothing else.
-
-    Args:
-        old: the version on which the change was decided.
-        new: the version that replaced it.
-    """
+    """Report a swap that this process has won. Errors in sending are logged, and change nothing else."""
     try:
         initialize()
         _events(old, new)

@@ -48,15 +48,7 @@ SILENCE_MS = 2 * LEASE_MS
 
 @dataclass(frozen=True, slots=True)
 class SharedServer:
-    """The server of one job, or of one of its epochs, as used by a stage on this machine.
-
-    Args:
-        session: the author's options.
-        conn_id: the Spark connection with which it is started.
-        settings: the job's settings.
-        coordinator: the job's coordinator.
-        epoch: the stage's epoch.
-    """
+    """The server of one job, or of one of its epochs, as used by a stage on this machine."""
 
     session: ConnectSession
     conn_id: str
@@ -67,8 +59,7 @@ class SharedServer:
     def take(self, gone: str = "") -> tuple[str, ConnectServer]:
         """Return a listening server, and its nonce; start one, or wait for the stage that starts it.
 
-        Args:
-            gone: nonce of a server that could not be used.
+        `gone` is the nonce of a server that could not be used.
 
         Raises:
             InvalidConfigError: there is no secret, or the Spark connection starts no server.
@@ -134,10 +125,7 @@ class SharedServer:
 
         A server that does not answer, or whose Spark does not, is gone once its lease has ended (0043).
 
-        Args:
-            nonce: the server's nonce.
-            server: the server's address.
-            waits: whether to wait until the server renews its lease or the lease ends, even if the server is silent.
+        With `waits`, wait until the server renews its lease or the lease ends, even if the server is silent.
         """
         heard = hear_of(server)
         if heard in (Heard.NOTHING, Heard.STRANGER):
@@ -263,12 +251,7 @@ def _unreached(server: ConnectServer) -> UnreachableError:
 
 
 def tell_end(nonce: str, heard: Heard) -> None:
-    """Log that a server is gone, and the end of its log if it ran on this machine.
-
-    Args:
-        nonce: the server's nonce.
-        heard: the evidence.
-    """
+    """Log that a server is gone, and the end of its log if it ran on this machine."""
     said = last_words(nonce)
     log.warning("The Spark server %s is gone: %s.%s", nonce, heard, f" The end of its log:\n{said}" if said else "")
 
@@ -283,9 +266,6 @@ class _Leases:
     """Leases as one stage sees them: a lease also ends once it has stayed unchanged for its whole length.
 
     The clock of the machine that wrote the lease may be ahead.
-
-    Args:
-        now_ms: this machine's clock, milliseconds.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

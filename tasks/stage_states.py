@@ -47,14 +47,9 @@ def check_awaited(
 ) -> None:
     """Check that a stage can still acknowledge.
 
-    Args:
-        job: the job's name.
-        epoch: the epoch's name.
-        before: the checkpoint's progress before Airflow was asked.
-        now: the checkpoint's progress afterwards.
-        stages: the tasks that were asked about, by the stage's uid; all that were missing before.
-        states: Airflow's states of the tasks.
-        why: returns why a stage has not acknowledged, as far as the store tells.
+    `before` and `now` are the progress before and after Airflow was asked. `stages` are the tasks that were asked
+    about, by the stage's uid: all that were missing before. `why` returns why a stage has not acknowledged, as far as
+    the store tells.
 
     Raises:
         CheckpointFailedError: the same attempt waits, and the tasks of all stages that it waits for have ended.
@@ -85,12 +80,6 @@ def check_expected(job: str, epoch: str, now: Progress, where: Where) -> None:
 
     Airflow removes the task of a stage that is gone from the DAG file: only the checkpoint's timeout would end the
     wait.
-
-    Args:
-        job: the job's name.
-        epoch: the epoch's name.
-        now: the checkpoint's progress.
-        where: the run's tasks, as the DAG file has them now.
 
     Raises:
         CheckpointFailedError: the file lacks some stages; the message names them and the ways on.
@@ -140,12 +129,7 @@ def acknowledge_for(
 ) -> tuple[str, ...]:
     """Acknowledge for the stages that Airflow has skipped, each once, whichever task does it.
 
-    Args:
-        coordinator: the job's coordinator.
-        epoch: the epoch's name.
-        ti: the running task instance, of the same DAG run.
-        stages: their tasks, by uid.
-        states: Airflow's states of these tasks, if known.
+    `ti` is the running task instance, of the same DAG run.
 
     Returns:
         The stages that this call acknowledged.
@@ -188,13 +172,7 @@ def start_again(
 ) -> tuple[str, ...]:
     """Clear the tasks of stages that have succeeded without an acknowledgement.
 
-    Args:
-        coordinator: the job's coordinator.
-        epoch: the epoch's name.
-        now: the checkpoint's progress.
-        states: Airflow's states of the stages' tasks.
-        where_of: returns the tasks of a run by its id; None: the job has no group, and a user clears.
-        conn_id: the connection to Airflow's API; None: a user clears.
+    Without `where_of` (the job has no group) and without `conn_id` a user clears.
 
     Returns:
         The stages whose tasks run again now; none if a user has to clear them.

@@ -27,12 +27,7 @@ _KNOWN_SCHEMES = ("file:", "s3:", "s3a:", "gs:", "abfss:", "abfs:")
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """The user's command line.
-
-    Args:
-        words: the words after `cairn`.
-        options: the parsed arguments.
-    """
+    """The user's command line."""
 
     words: Sequence[str]
     options: argparse.Namespace
@@ -262,9 +257,7 @@ def findings() -> Iterator[FindingText]:
 def lines(about: str, columns: int) -> Iterator[str]:
     """Yield the lines of `cairn help` about a topic, or below the options of a command.
 
-    Args:
-        about: one of `TOPICS`, or a command.
-        columns: the width of the terminal.
+    `about` is one of `TOPICS`, or a command.
     """
     if about == "errors":
         for error in errors():

@@ -46,12 +46,7 @@ class _Difference:
 
 
 def diff(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
-    """Compare a state in two checkpoints.
-
-    Args:
-        coordinator: the job's coordinator.
-        options: with `stage`, `name`, `old` and `new` (checkpoint ids) and `head`.
-    """
+    """Compare a state in two checkpoints."""
     parquet = pyarrow_parquet("cairn diff")
 
     def look(head: Head) -> tuple[StoredState, _Difference]:
@@ -199,9 +194,7 @@ _HEAD_CELL = 40
 def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
     """Return the first rows of a state.
 
-    Args:
-        coordinator: the job's coordinator.
-        options: with `stage`, `name`, `checkpoint` (None: the newest) and `head`.
+    Without a checkpoint it is the newest one's.
     """
     parquet = pyarrow_parquet("cairn state")
 
@@ -286,14 +279,7 @@ def compact(
 ) -> tuple[Iterable[str], dict[str, Any]]:
     """Compact states, and report each: as lines one by one; with `--json` in one document when all are done.
 
-    Args:
-        store: the storage root.
-        options: the command's arguments.
-        say: receives the name of the next state, whose merge may take hours.
-
-    Raises:
-        InvalidConfigError: PySpark is not installed here.
-        NoCheckpointError: no checkpoint has completed, or it has no such state.
+    `say` receives the name of the next state, whose merge may take hours.
     """
     from ...spark.pyspark_versions import check_starts_here
 

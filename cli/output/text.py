@@ -56,11 +56,7 @@ def fitting_columns(
 ) -> list[int]:
     """Choose which columns of a table to show.
 
-    Args:
-        headings: the headings of all columns.
-        rows: their cells.
-        columns: maximum width of the table.
-        spare: headings of columns that may be dropped, the first to drop first.
+    `spare` are the headings of columns that may be dropped, the first to drop first.
     """
     shown = list(range(len(headings)))
     for heading in spare:
@@ -84,10 +80,7 @@ def window(found: WindowText | None) -> str:
 def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:
     """Draw amounts one after another.
 
-    Args:
-        parts: the character and the amount of each.
-        whole: the amount that fills all columns. A sum of 0 draws nothing, any other at least one character.
-        columns: maximum width of the bar.
+    A sum of 0 draws nothing, any other at least one character.
     """
     drawn, before = "", 0
     for character, amount in parts:
@@ -172,11 +165,7 @@ _COLUMNS = 24
 
 
 class ProgressLine:
-    """One line on a terminal's standard error that is overwritten; nothing without a terminal. Use in `with`.
-
-    Args:
-        doing: the work, such as "copied".
-    """
+    """One line on a terminal's standard error that is overwritten; nothing without a terminal. Use in `with`."""
 
     def __init__(self, doing: str) -> None:
         self._doing = doing

@@ -51,8 +51,7 @@ class Trend:
 def durations(rows: Sequence[CheckpointRow]) -> Trend:
     """Draw the durations of the completed checkpoints among the rows, in milliseconds.
 
-    Args:
-        rows: rows of one job, newest first; checkpoints that a rewind has undone are left out.
+    The rows are of one job, newest first; checkpoints that a rewind has undone are left out.
     """
     return _trend([(row.id, row.duration_ms or 0) for row in _drawn(rows)])
 
@@ -136,9 +135,7 @@ class RunLine:
 def timeline(rows: Sequence[CheckpointRow], now_ms: int) -> tuple[RunLine, ...]:
     """Lay out the runs of some checkpoints, newest first.
 
-    Args:
-        rows: any checkpoints of one job.
-        now_ms: the time, milliseconds since 1970 UTC, as the end of pending checkpoints.
+    Pending checkpoints end now.
     """
     runs = sorted(_by_run(rows), key=lambda of_run: of_run[-1].id, reverse=True)
     longest = _longest(runs, now_ms)
@@ -253,9 +250,7 @@ _URGENCY = ("failed", "retry", "running", "queued", "")
 def marks_of(progress: Mapping[str, StageProgress], drawn: Callable[[str], str | None]) -> dict[str, Mark]:
     """Return the progress of each box in a checkpoint.
 
-    Args:
-        progress: the progress of the checkpoint's stages, by uid.
-        drawn: returns the uid of the box that shows a stage; None if no box does.
+    `drawn` returns the uid of the box that shows a stage; None if no box does.
     """
     parts: dict[str, list[StageProgress]] = {}
     for stage, each in progress.items():
@@ -268,9 +263,7 @@ def marks_of(progress: Mapping[str, StageProgress], drawn: Callable[[str], str |
 def graph_of(stages: tuple[StageSpec, ...], marks: Mapping[str, Mark]) -> StageGraph | None:
     """Lay out a job's stages from left to right, each to the right of all stages that it reads from.
 
-    Args:
-        stages: the stages to draw; every upstream is one of them.
-        marks: the marks by uid.
+    Every upstream of the stages is one of them.
 
     Returns:
         The drawing; None for a single stage, or for too many.

@@ -95,10 +95,7 @@ def progress_of(
 ) -> dict[str, StageProgress]:
     """Return the progress of each stage of a checkpoint, by the stage's uid.
 
-    Args:
-        found: the checkpoint.
-        tries: the tries of each stage's task, as far as Airflow remembers them.
-        now_ms: the time, milliseconds since 1970 UTC.
+    The tries are those of each stage's task, as far as Airflow remembers them.
     """
     return {stage.stage: _progress(found, stage, tries.get(stage.stage, ()), now_ms) for stage in found.stages}
 

@@ -50,11 +50,6 @@ class Wanted:
 def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
     """Return the effects that an intervention would have now, without doing any of it.
 
-    Args:
-        coordinator: the job's coordinator.
-        wanted: the intervention.
-        means: other resources that it uses besides the job.
-
     Raises:
         InterventionRefusedError: there is nothing to do, or the job would refuse it.
     """
@@ -87,12 +82,7 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
 def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, means: Means) -> None:
     """Execute an agreed plan, and record the user.
 
-    Args:
-        coordinator: the job's coordinator.
-        agreed: the plan as made just before.
-        actor: the user.
-        operation: id of a longer operation: the same id starts it only once.
-        means: other resources that it uses besides the job.
+    The same id of a longer operation starts it only once.
     """
     match agreed.kind:
         case InterventionKind.RESUME:
@@ -115,14 +105,7 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
 
 
 def note(job: str, done: Plan, actor: str, means: Means) -> None:
-    """Write a note about an executed plan on its runs; does not use the job, so that the job's readers need not wait.
-
-    Args:
-        job: the job's name.
-        done: the executed plan.
-        actor: the user.
-        means: other resources that it uses besides the job.
-    """
+    """Write a note about an executed plan on its runs, without the job, so that the job's readers need not wait."""
     if done.rewound is None or done.checkpoint is None:
         return
     said = notes.rewound(done.checkpoint, actor)
@@ -192,10 +175,7 @@ def give_up(coordinator: Coordinator, checkpoint: int, actor: str) -> None:
 def plan_rewind(head: Head, found: Rewound, changes: Sequence[Mapping[str, Any]]) -> Plan:
     """Return the plan for a rewind.
 
-    Args:
-        head: the job's head.
-        found: the rewind as a value.
-        changes: what later checkpoints have done to tables outside of the storage.
+    `changes` is what later checkpoints have done to tables outside of the storage.
 
     Raises:
         InterventionRefusedError: the job is at that checkpoint already.
@@ -251,13 +231,7 @@ REQUEST = "page-"
 
 
 def plan_taking(coordinator: Coordinator, kind: InterventionKind, target: str | None) -> Plan:
-    """Return the plan for taking a savepoint, or for stopping with one.
-
-    Args:
-        coordinator: the job's coordinator.
-        kind: which of the two.
-        target: the DAG's target for the job's savepoints.
-    """
+    """Return the plan for taking a savepoint, or for stopping with one."""
     stops = kind is InterventionKind.STOP
     head = _taken_in(coordinator, target, stops=stops, drains=False)
     title = "Stop the job with a savepoint" if stops else "Take a savepoint"
@@ -280,13 +254,6 @@ def plan_drain(coordinator: Coordinator, means: Means) -> Plan:
 def open_savepoint(coordinator: Coordinator, agreed: Plan, operation: str, actor: str, means: Means) -> SavepointEntry:
     """Have the head open a savepoint, once for each operation.
 
-    Args:
-        coordinator: the job's coordinator.
-        agreed: the plan: whether the job stops with it, and drains before.
-        operation: the same id returns the same savepoint.
-        actor: the user.
-        means: the DAG's target for savepoints.
-
     Raises:
         InterventionRefusedError: the job refused it; nothing was opened.
     """
@@ -301,10 +268,7 @@ def open_savepoint(coordinator: Coordinator, agreed: Plan, operation: str, actor
 def plan_disposal(coordinator: Coordinator, savepoint: int, means: Means) -> Plan:
     """Return the plan for disposing of a savepoint.
 
-    Args:
-        coordinator: the job's coordinator.
-        savepoint: its id.
-        means: the DAG's target for savepoints; a savepoint elsewhere is refused.
+    A savepoint elsewhere than below the DAG's target is refused.
 
     Raises:
         InterventionRefusedError: the savepoint is still needed, or is being made.
@@ -336,12 +300,6 @@ def plan_disposal(coordinator: Coordinator, savepoint: int, means: Means) -> Pla
 
 def dispose(coordinator: Coordinator, agreed: Plan, actor: str, means: Means) -> None:
     """Dispose of a savepoint. After a crash the rest of it is still listed, and disposing again continues.
-
-    Args:
-        coordinator: the job's coordinator.
-        agreed: the plan as made just before.
-        actor: the user.
-        means: the DAG's target for savepoints.
 
     Raises:
         InterventionRefusedError: the savepoint is needed by now, or a file could not be deleted.

@@ -30,11 +30,6 @@ def run_of(operation: str) -> str:
 def plan_checkpoint(head: Head, api: AirflowApiHook, dag_id: str) -> Plan:
     """Return the plan for requesting a checkpoint now.
 
-    Args:
-        head: the job's head.
-        api: Airflow's API.
-        dag_id: the DAG that will run.
-
     Raises:
         InterventionRefusedError: the run would not begin.
     """
@@ -86,13 +81,7 @@ def plan_clear(
 ) -> Plan:
     """Return the plan for clearing the region of a stage.
 
-    Args:
-        coordinator: the job's coordinator.
-        checkpoint: an attempt of the epoch.
-        stage: the stage.
-        region_of: returns the stage's region, as the DAG declares it now.
-        api: Airflow's API.
-        dag_id: the DAG that ran.
+    The region is the one that the DAG declares now.
 
     Raises:
         InterventionRefusedError: the stage does not exist, or no task of its region has failed.

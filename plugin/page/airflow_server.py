@@ -240,11 +240,7 @@ _HOST = "http://airflow"
 class OwnAirflowApi(AirflowApiHook):
     """Calls the API of this process.
 
-    Args:
-        app: Airflow's app, as ASGI.
-        root_path: the path below which the app answers; empty or with a leading slash.
-        token: the user's token.
-        loop: the app's event loop.
+    `root_path` is the path below which the app answers; empty or with a leading slash.
     """
 
     def __init__(self, app: Any, root_path: str, token: str, loop: asyncio.AbstractEventLoop) -> None:

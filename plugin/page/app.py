@@ -43,12 +43,7 @@ _ANSWERED = (
 
 
 def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:
-    """Create the app. Each of its routes requires a user, even those of style and icon; no folder is mounted.
-
-    Args:
-        server: the API server in which the app runs.
-        shared: lets equal requests share a read of a store.
-    """
+    """Create the app. Each of its routes requires a user, even those of style and icon; no folder is mounted."""
     app = FastAPI(title="Cairn", openapi_url=None, docs_url=None, redoc_url=None)
     app.middleware("http")(guarded)
     for kind in _ANSWERED:
@@ -67,12 +62,7 @@ Required = Annotated[str, Query(max_length=1_000)]
 
 
 def rest_router(server: Server, jobs: Jobs) -> APIRouter:
-    """Create the routes.
-
-    Args:
-        server: the API server, which checks users' rights.
-        jobs: the jobs.
-    """
+    """Create the routes."""
     made = APIRouter(prefix=API, dependencies=[Depends(server.signed_in)])
     may_read = [Depends(server.may_read)]
     one = "/dags/{dag_id}/jobs/{job}"

@@ -53,8 +53,7 @@ class DeclaredJob:
     def region(self, stage: str) -> dict[str, tuple[TaskRef, ...]]:
         """Return the tasks of the stages that run again with one, including itself; empty if the DAG has no such stage.
 
-        Args:
-            stage: its uid; for an instance of a mapped task with the index.
+        The uid of an instance of a mapped task has the index.
         """
         drawn = self.drawn(stage)
         if drawn is None:
@@ -66,8 +65,7 @@ class DeclaredJob:
 def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:
     """Return the jobs of a DAG, in the order of the ids of the tasks that trigger them.
 
-    Args:
-        serialized: the DAG, as in `SerializedDagModel.data`.
+    `serialized` is the DAG, as in `SerializedDagModel.data`.
     """
     dag = serialized["dag"]
     tasks = (task["__var"] for task in dag["tasks"])

@@ -64,12 +64,7 @@ class HistoryPage:
 
 
 def page_of(rows: Sequence[CheckpointRow], wanted: HistoryFilter) -> HistoryPage:
-    """Select the rows of a page.
-
-    Args:
-        rows: all checkpoints that the job remembers, newest first.
-        wanted: the filter.
-    """
+    """Select the rows of a page."""
     matching = [row for row in rows if wanted.status in (None, row.said) and _is_of(row.run_id, wanted)]
     pages = max(1, -(-len(matching) // ROWS))
     number = min(wanted.page, pages)
@@ -105,12 +100,7 @@ FILES = 100
 
 
 def router(server: Server, jobs: Jobs) -> APIRouter:
-    """Create the routes.
-
-    Args:
-        server: the API server, which checks users' rights.
-        jobs: the jobs.
-    """
+    """Create the routes."""
     made = APIRouter(default_response_class=Response, include_in_schema=False, dependencies=[Depends(server.signed_in)])
     may_read = [Depends(server.may_read)]
     one = "/dags/{dag_id}/jobs/{job}"

@@ -56,19 +56,14 @@ def check_origin(request: Request) -> None:
 class Confirmations:
     """Signed texts that prove that a user has seen what they confirm.
 
-    Args:
-        secret: the deployment's secret; the same in all processes of its API server.
+    The secret is the deployment's, the same in all processes of its API server.
     """
 
     def __init__(self, secret: str) -> None:
         self._signer = URLSafeTimedSerializer(secret, salt="airflow-cairn-confirmation")
 
     def sign(self, facts: list[str]) -> str:
-        """Return the signed text for a form.
-
-        Args:
-            facts: the user, and the confirmed plan.
-        """
+        """Return the signed text for a form."""
         return str(self._signer.dumps(facts))
 
     def check(self, text: str, facts: list[str]) -> None:
@@ -117,10 +112,6 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     Executing an intervention and planning one require the right to edit the DAG's runs. All users who may read the runs
     may see an operation's progress.
-
-    Args:
-        server: the API server, which checks users' rights and keeps the audit log.
-        jobs: the jobs.
     """
     made = APIRouter(dependencies=[Depends(server.signed_in)])
     may_edit, may_read = [Depends(server.may_edit)], [Depends(server.may_read)]

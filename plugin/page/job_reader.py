@@ -72,11 +72,6 @@ class JobReader:
 
     Airflow checks a user's rights for the DAG in the address, and any DAG may declare any job. So the owner is compared
     whenever a job is read or changed.
-
-    Args:
-        open_store: opens a storage with a connection.
-        shared: lets equal requests share a read.
-        now: monotonic clock, seconds.
     """
 
     def __init__(
@@ -155,10 +150,8 @@ class JobReader:
     ) -> V:
         """Run a function that reads or changes a job, with the store's present contents.
 
-        Args:
-            job: the job.
-            act: the function; other readers of the job wait until it ends.
-            then: called afterwards, even if the caller has stopped waiting; no other reader waits for it.
+        Other readers of the job wait until `act` ends. `then` is called afterwards, even if the caller has stopped
+        waiting; no other reader waits for it.
 
         Raises:
             NotYetDoneError: the store, or another service that `act` calls, has not answered in time; `act` goes on.
@@ -289,10 +282,8 @@ class _Read:
 class SharedReads:
     """Cached values by key, each read once for all concurrent requests.
 
-    Args:
-        now: monotonic clock, seconds.
-        fresh_s: seconds for which a value is returned without another look.
-        patience_s: seconds for which a request waits; None: `PATIENCE_S` at the time of the call.
+    For `fresh_s` seconds a value is returned without another look. A request waits for `patience_s` seconds; None:
+    `PATIENCE_S` at the time of the call.
     """
 
     def __init__(
@@ -308,10 +299,7 @@ class SharedReads:
     async def get(self, storage: str, key: Hashable, read: Callable[[R | None], R]) -> R:
         """Return a value that is no older than `fresh_s`.
 
-        Args:
-            storage: the storage whose threads read.
-            key: the value's key.
-            read: takes the value returned before, if cached, and returns the present value.
+        `read` takes the value returned before, if cached, and returns the present value.
         """
         waited_for = asyncio.wrap_future(self._future(storage, (storage, key), read))
         return await asyncio.wait_for(asyncio.shield(waited_for), self._patience_s)
@@ -319,10 +307,7 @@ class SharedReads:
     async def once(self, storage: str, call: Callable[[], R], then: Callable[[R], None] = lambda _done: None) -> R:
         """Call a function for one request, on the storage's threads; afterwards the storage's values are read anew.
 
-        Args:
-            storage: the storage whose threads call.
-            call: the function; it goes on if it does not end in time.
-            then: called afterwards; changes nothing that is cached.
+        The call goes on if it does not end in time. `then` is called afterwards, and changes nothing that is cached.
         """
 
         def run() -> R:

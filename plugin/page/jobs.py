@@ -123,12 +123,7 @@ class JobList:
 
 
 class Jobs:
-    """The jobs that DAGs declare.
-
-    Args:
-        server: the API server.
-        reader: reads a job once it is found.
-    """
+    """The jobs that DAGs declare."""
 
     def __init__(self, server: Server, reader: JobReader) -> None:
         self._server = server
@@ -154,13 +149,7 @@ class Jobs:
         return (await run_in_threadpool(self._server.schedules, [dag_id])).get(dag_id)
 
     async def rows(self, declared: Sequence[DeclaredJob], wanted: JobFilter, now_ms: int) -> JobList:
-        """Return a row for each of some jobs.
-
-        Args:
-            declared: the jobs that the reader may see.
-            wanted: the filter.
-            now_ms: the time, milliseconds since 1970 UTC.
-        """
+        """Return a row for each of some jobs."""
         text = wanted.text.lower()
         named = [job for job in declared if any(text in each.lower() for each in (job.job, job.dag_id, job.storage))]
         read = named[:READ]
@@ -173,9 +162,7 @@ class Jobs:
     def find(self, dag_id: str, job: str) -> DeclaredJob:
         """Return one job of a DAG.
 
-        Args:
-            dag_id: the DAG's id.
-            job: its name, or the id of the task that triggers its checkpoints.
+        `job` is its name, or the id of the task that triggers its checkpoints.
 
         Raises:
             JobNotKnownError: the DAG does not exist, or does not declare the job.

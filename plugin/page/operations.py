@@ -138,11 +138,7 @@ class _Copy:
 
 
 class Copies:
-    """Copies the files of savepoints, on daemon threads that no request waits for.
-
-    Args:
-        open_store: opens a storage with a connection.
-    """
+    """Copies the files of savepoints, on daemon threads that no request waits for."""
 
     def __init__(self, open_store: Callable[[str, str | None], ObjectStore]) -> None:
         self._open_store = open_store

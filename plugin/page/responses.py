@@ -119,10 +119,7 @@ _TEMPLATES = _environment()
 def address(request: Request, job: DeclaredJob, below: str = "") -> str:
     """Return the address of a job's overview.
 
-    Args:
-        request: its root path gives the address below which the app answers.
-        job: the job.
-        below: the interface, below the app; empty: the pages.
+    `below` names the interface, below the app; empty: the pages.
     """
     return _address(request, job.dag_id, job.task_id, below)
 
@@ -133,26 +130,14 @@ def _address(request: Request, dag_id: str, job: str, below: str = "") -> str:
 
 
 def html(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Return a page.
-
-    Args:
-        request: its root path gives the address below which Airflow and the app answer.
-        template: the template file's name.
-        status: the answer's status.
-        **values: values for the template.
-    """
+    """Return a page."""
     base = request.scope.get("root_path", "")
     page = _TEMPLATES.get_template(template).render(base=base, airflow=base.removesuffix(PREFIX), **values)
     return HTMLResponse(page, status)
 
 
 def document(job: DeclaredJob, found: dict[str, Json]) -> JSONResponse:
-    """Return a JSON document about a job, with the job's identity.
-
-    Args:
-        job: the job.
-        found: the document.
-    """
+    """Return a JSON document about a job, with the job's identity."""
     return JSONResponse({"dag_id": job.dag_id, "job": job.job, "storage": job.storage, **found})
 
 
@@ -174,12 +159,7 @@ def _job_page(request: Request, error: Exception) -> str | None:
 
 
 async def guarded(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Add the headers to every answer, and answer errors that no other code handles.
-
-    Args:
-        request: the request.
-        proceed: the rest of the app.
-    """
+    """Add the headers to every answer, and answer errors that no other code handles."""
     try:
         answer = await proceed(request)
     except Exception as error:  # noqa: BLE001 - `problem_of` logs unexpected errors
@@ -274,11 +254,7 @@ _OF_KIND = {
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return an error as the reader sees it; an unexpected error is logged and not shown.
-
-    Args:
-        error: the error of a route.
-    """
+    """Return an error as the reader sees it; an unexpected error is logged and not shown."""
     match error:
         case HTTPException():
             return _of_http(error)

@@ -49,11 +49,7 @@ class Server(Protocol):
     def log(self, user: Any, dag_id: str, event: str, facts: Mapping[str, Any]) -> None:
         """Write an intervention of a user to Airflow's audit log.
 
-        Args:
-            user: the user.
-            dag_id: the DAG concerned.
-            event: the event, in at most 60 characters.
-            facts: details, as JSON.
+        The event has at most 60 characters.
         """
 
     def dag(self, dag_id: str) -> Serialized | None:

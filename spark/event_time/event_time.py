@@ -313,12 +313,7 @@ PREFIX = "_cairn_timers."
 class Timers:
     """The timers of one name in one epoch; made by `Epoch.timers`.
 
-    Args:
-        name: the timers' name.
-        key: the key columns.
-        time: the time column.
-        restored: the timers in the restored checkpoint; None if it has none.
-        until: returns the watermark in microseconds up to which timers are due; None: none is due.
+    `until` returns the watermark in microseconds up to which timers are due; None: none is due.
     """
 
     def __init__(
@@ -429,13 +424,6 @@ class Timers:
 
 def check_same(name: str, stored_key: Sequence[str], stored: Sequence[str], key: Sequence[str], time: str) -> None:
     """Check that timers are used with the key and time columns that they were set with.
-
-    Args:
-        name: the timers' name.
-        stored_key: the key columns in the restored checkpoint.
-        stored: all columns there.
-        key: the key columns now.
-        time: the time column now.
 
     Raises:
         InvalidStateError: the columns differ.

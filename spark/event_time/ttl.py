@@ -61,11 +61,7 @@ class StateTtl:
 def alive(what: str, df: DataFrame, ttl: StateTtl, tell: Callable[[], int | None]) -> DataFrame:
     """Leave out the ended rows.
 
-    Args:
-        what: the state, for error messages.
-        df: the state's rows.
-        ttl: their time to live.
-        tell: returns the current time in microseconds; None: time has not begun, and no row has ended.
+    `tell` returns the current time in microseconds; None: time has not begun, and no row has ended.
     """
     time, kind = moments.column_of(f"the time to live of {what}", df, ttl.column)
     now = tell()

@@ -85,11 +85,7 @@ def least(marks: Iterable[Mark]) -> Mark:
 class StageWatermark:
     """The watermark of one stage in one epoch.
 
-    Args:
-        stage: the stage's uid, for error messages.
-        upstream: the upstreams that the DAG declares now.
-        own: the value `STAGE` of the restored checkpoint; None if it has none.
-        inputs: the value `INPUTS` of the restored checkpoint; None if it has none.
+    `own` and `inputs` are the values `STAGE` and `INPUTS` of the restored checkpoint.
 
     Raises:
         DocumentError: a value is not a watermark.
@@ -134,10 +130,7 @@ class StageWatermark:
     def source(self, source: str, at: int | None, idle_after: int | None = None) -> None:
         """Record the input that the stage has read from a source in this epoch.
 
-        Args:
-            source: the source's name.
-            at: the watermark of the rows read; None: no rows.
-            idle_after: after this many epochs in a row without a row the source is idle; None: never.
+        `at` is None without rows. After `idle_after` epochs in a row without a row the source is idle; None: never.
         """
         name = _SOURCE + source
         self.check_source(source)
@@ -183,9 +176,8 @@ class StageWatermark:
     def read(self, upstreams: Mapping[str, Json]) -> None:
         """Take over the watermarks of the upstreams read so far in this epoch.
 
-        Args:
-            upstreams: by uid, the upstream's value `STAGE`; None: the upstream has no watermark. `UNKNOWN`: it has
-                never acknowledged, so it may yet get one.
+        An upstream's value `STAGE` is None if it has no watermark, and `UNKNOWN` if it has never acknowledged, so it
+        may yet get one.
         """
         for uid in upstreams.keys() - self._read:
             plain, name = upstreams[uid], _UPSTREAM + uid

@@ -57,11 +57,8 @@ class Inputs:
 
         For an upstream that has not acknowledged, states and tables are the restored checkpoint's.
 
-        Args:
-            stage: the upstream's uid, or that of a mapped task: then the parts of all its instances, in order.
-            name: the output's name; None for the upstream's only exchange, or for its only output of the kind.
-            kind: `exchange`, `table` or `state`, if the name alone is ambiguous.
-            required: raise if an upstream that ran has no output of the kind.
+        The upstream may be a mapped task: then these are the parts of all its instances, in order. Without a name, it
+        is the upstream's only exchange, or its only output of the kind.
         """
         check_kind(kind)
         members = self._handover.members.get(stage, (stage,))
@@ -185,10 +182,7 @@ def choose(contents: StageContents, name: str | None, kind: str | None) -> Store
 
     An ambiguous name is an error, never a preference: on a day without input, only one of the outputs might exist.
 
-    Args:
-        contents: the stage's outputs.
-        name: the output's name; None if the stage has only one of the kind.
-        kind: `exchange`, `table` or `state`, if the name alone is ambiguous.
+    Without a name, it is the stage's only output of the kind.
 
     Raises:
         InvalidStateError: no output matches, or several do; the message lists the outputs.

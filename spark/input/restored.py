@@ -36,11 +36,7 @@ VALUE = "value"
 
 
 class RestoredState:
-    """One stage's part of the restored checkpoint.
-
-    Args:
-        stage: the stage's uid, by which its state is matched (semantics R3).
-    """
+    """One stage's part of the restored checkpoint."""
 
     def __init__(self, stage: str) -> None:
         self._stage = stage
@@ -121,13 +117,7 @@ log = logging.getLogger("airflow_cairn")
 
 
 def with_adopted_base(files: JobFiles, stage: str, outputs: dict[str, Stored]) -> dict[str, Stored]:
-    """Replace a stage's outputs by new bases where they exist; one listing for each folder of a state with deltas.
-
-    Args:
-        files: the job's files.
-        stage: the stage's uid.
-        outputs: the restored checkpoint's, by `Output.id`.
-    """
+    """Replace a stage's outputs by new bases where they exist; one listing for each folder of a state with deltas."""
     grown = {
         output_id: [file.handle for file in stored.files]
         for output_id, stored in outputs.items()

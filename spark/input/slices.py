@@ -135,12 +135,9 @@ class _Parts(dict[str, Json]):
 class SourceFiles:
     """The files that the epoch's sources have fixed, compared before and after they are read.
 
-    Args:
-        handover: what the operator handed over.
-        files: the job's files; they hold the list of input files if it is long.
-        look: returns Spark's view of the files at some URLs; None for a missing file.
-        places: the folder of each of the DAG's sources that has one, by name; None: the files may lie anywhere, since
-            the caller has made the lists itself. Others may write the stored ones (semantics W10).
+    `look` returns Spark's view of the files at some URLs; None for a missing file. `places` has the folder of each of
+    the DAG's sources that has one, by name; None: the files may lie anywhere, since the caller has made the lists
+    itself. Others may write the stored ones (semantics W10).
     """
 
     def __init__(

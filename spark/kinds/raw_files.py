@@ -39,12 +39,7 @@ def snapshot(
 ) -> Stored:
     """Copy a folder with all files below it into the checkpoint; empty folders are not kept.
 
-    Args:
-        spark: the session; a session with its own driver copies by its JVM.
-        files: the job's files.
-        writer: this driver's.
-        output_id: `files.<name>`.
-        folder: a path on the driver's disk, or a URL; see `places.place`.
+    A session with its own driver copies by its JVM. The folder is a path on the driver's disk, or a URL; see `place`.
     """
     source = place(spark, files, folder)
     before = source.files()
@@ -106,12 +101,7 @@ def restore(
 ) -> None:
     """Copy raw files out of the checkpoint into an empty or new folder.
 
-    Args:
-        spark: the session; a session with its own driver copies by its JVM.
-        files: the job's files.
-        stored: the raw files.
-        into: a path on the driver's disk, or a URL; see `places.place`.
-        local: copies beside the server, used if they are whole (semantics V3).
+    A session with its own driver copies by its JVM. Copies beside the server are used if they are whole (semantics V3).
     """
     target = place(spark, files, into)
     target.make_empty()
@@ -174,9 +164,7 @@ def look(spark: SparkSession, urls: Sequence[str]) -> list[FileStatus | None]:
 
     Over Spark Connect tags are unknown, and a missing file is Spark's own error, which names it.
 
-    Args:
-        spark: the session.
-        urls: literal names, not patterns.
+    The URLs are literal names, not patterns.
 
     Returns:
         The status of each; None if the file is missing.
@@ -235,10 +223,7 @@ class Place(Protocol):
 def place(spark: SparkSession, files: JobFiles, where: str | os.PathLike[str]) -> Place:
     """Return the folder that an application names.
 
-    Args:
-        spark: the session.
-        files: the job's files.
-        where: a path on the disk of the application's process, or a URL; over Spark Connect only `file:`.
+    It is a path on the disk of the application's process, or a URL; over Spark Connect only `file:`.
 
     Raises:
         InvalidStateError: this application has no JVM that could read the URL.

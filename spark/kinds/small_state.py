@@ -64,9 +64,6 @@ def check_size(what: str, plain: Any) -> None:
 def to_files(sizes: Mapping[str, int]) -> list[str]:
     """Choose the values for files: the large ones, then the largest until the rest fits into an acknowledgement.
 
-    Args:
-        sizes: bytes of each piece of state, by its id.
-
     Returns:
         The ids of the values for files, in order.
     """
@@ -149,12 +146,6 @@ def items_of(
     handover: Handover, name: str, per_subtask: Sequence[Sequence[object]], mode: str
 ) -> tuple[list[list[Any]], ListMode]:
     """Check the items of a list state.
-
-    Args:
-        handover: of the execution that writes.
-        name: the state's name.
-        per_subtask: the items of each subtask, by its 0-based index.
-        mode: `split`, `union` or `broadcast`.
 
     Returns:
         The items to keep, one copy for broadcast state; and the mode.

@@ -107,12 +107,7 @@ class BackgroundSnapshotError(CheckpointError):
 class BackgroundSnapshot:
     """One output written by a thread.
 
-    Args:
-        spark: the session whose jobs write the output.
-        output_id: `Output.id`.
-        tag: marks the output's Spark jobs.
-        write: writes the output.
-        delete: deletes the output's files; raises nothing.
+    `tag` marks the output's Spark jobs. `delete` deletes the output's files, and raises nothing.
     """
 
     def __init__(

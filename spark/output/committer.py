@@ -164,10 +164,7 @@ _lock = Lock()
 class CommitterSettings:
     """Sets a session's committer while any write needs it; safe to use from several threads.
 
-    Args:
-        spark: the session.
-        committer: the committer.
-        found: the session's own settings, if they have just been read; else each write reads them.
+    `found` are the session's own settings, if they have just been read; else each write reads them.
     """
 
     def __init__(
@@ -208,11 +205,6 @@ class CommitterSettings:
 
 def verify(committer: Committer, files: JobFiles, success_key: str) -> None:
     """Check that the chosen committer really committed a write: its `_SUCCESS` names the committer.
-
-    Args:
-        committer: the committer that was chosen.
-        files: the job's files.
-        success_key: key of the `_SUCCESS` object, relative to the job's prefix.
 
     Raises:
         InvalidConfigError: `_SUCCESS` names another committer, or none (zero bytes: the classic one wrote it).

@@ -52,12 +52,7 @@ class Outputs:
     ) -> Stored | None:
         """Write a DataFrame, and return what was written; None: the write was only started.
 
-        Args:
-            kind: `state`, `table` or `exchange`.
-            name: the output's name.
-            df: the rows to write.
-            key: key columns.
-            background: only start the write; `finish` waits for it.
+        With `background`, only start the write; `finish` waits for it.
         """
         output_id = f"{kind}.{check_name(kind, name)}"
         columns = columns_of(output_id, df, key)
@@ -102,12 +97,8 @@ class Outputs:
     ) -> None:
         """Add rows to a table, and merge its small files (decision 0047).
 
-        Args:
-            name: the table's name.
-            df: the rows to add.
-            before: the table in the restored checkpoint; None for a new table.
-            partition_by: the partition columns.
-            overwrite_partitions: remove the existing files of the partitions that `df` has rows of.
+        Without `before` the table is new. With `overwrite_partitions`, remove the existing files of the partitions that
+        `df` has rows of.
 
         Raises:
             InvalidStateError: the name was used before; `df` is not a DataFrame or does not fit the table.
@@ -250,11 +241,6 @@ _DECIMAL = 38
 
 def grown_schema(output_id: str, before: StructType, df: DataFrame) -> DataFrame:
     """Adapt rows to the table's columns and types: first the existing columns, then the new ones.
-
-    Args:
-        output_id: the table's id.
-        before: the table's existing columns.
-        df: the rows to append.
 
     Raises:
         InvalidStateError: a column is missing, differs in case only, or has a type that is neither the same nor wider

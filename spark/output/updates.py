@@ -66,13 +66,8 @@ _SHOWN = 200
 class Update:
     """The checked changes of one state in one epoch, not yet written.
 
-    Args:
-        name: the state's name.
-        changed: new or changed rows, with the state's columns in their order; None: no rows.
-        deletes: the key columns of deleted keys; None: no keys.
-        key: the key columns.
-        before: the state in the restored checkpoint; None for a new state.
-        merge: for partial aggregates, the merge of each column. None: the newest row counts.
+    `changed` has the state's columns in their order, `deletes` only the key columns. Without `before` the state is new;
+    without `merge` the newest row counts.
     """
 
     name: str
@@ -247,13 +242,7 @@ def write(
 ) -> Stored:
     """Write an update, and return the changed state.
 
-    Args:
-        update: made by `checked`.
-        files: the job's files.
-        writer: this driver's.
-        written: makes the writer write the plan.
-        local: copies beside the Spark server, for reads.
-        lasting: drops rows from a new base that no read would return.
+    `written` makes the writer write the plan. `lasting` drops rows from a new base that no read would return.
     """
     before = update.before
     if local is not None and before is not None:

@@ -144,10 +144,8 @@ class Writer:
     ) -> list[StateHandle] | None:
         """Write raw files beside the server and upload them; None if there is no such place.
 
-        Args:
-            output: the raw files; their folder is this driver's.
-            sizes: bytes of each, by its path below that folder.
-            copy: copies each file to the given path.
+        `sizes` are the bytes of each file, by its path below the output's folder; `copy` copies each file to the given
+        path.
         """
         if self._local is None:
             return None
@@ -173,13 +171,8 @@ class Writer:
     ) -> Planned:
         """Prepare the write of a DataFrame as one output; computes and writes nothing yet.
 
-        Args:
-            kind: `state`, `table` or `exchange`.
-            name: the output's name.
-            df: the rows to write.
-            key: key columns; given these, rows are written by key group (semantics R4).
-            merge: for an aggregated state (semantics K5).
-            appended: for a table that grows.
+        Given key columns, rows are written by key group (semantics R4). `merge` is for an aggregated state (semantics
+        K5), `appended` for a table that grows.
         """
         output_id = f"{kind}.{name}"
         groups = self.key_groups if key else None
@@ -203,11 +196,8 @@ class Writer:
     ) -> Planned:
         """Prepare the write of a whole keyed state (semantics K3).
 
-        Args:
-            output: the new state; its files go into a new folder.
-            rows: the rows to make the state of.
-            made: makes the state of the rows, once they are placed by key group; leaves out where they were placed.
-            is_small: the state has been small so far, so it needs no file for each subtask.
+        `made` makes the state of the rows, once they are placed by key group, and leaves out where they were placed. A
+        state that is small so far needs no file for each subtask.
         """
         folder = self.folder_of(output.id)
         with self.waiting():
@@ -230,13 +220,8 @@ class Writer:
     ) -> Planned:
         """Prepare the write of a keyed state's delta (semantics K2).
 
-        Args:
-            output: the state; the delta's files go into a new folder.
-            rows: the changes, with a delta's columns.
-            number: the delta's number.
-            size_bytes: size of the state's files.
-            made: makes the delta of the rows, as for `plan_base`.
-            merged: the rows are those of several deltas, this epoch's included.
+        `size_bytes` is that of the state's files; `made` is as for `plan_base`. With `merged`, the rows are those of
+        several deltas, this epoch's included.
         """
         folder = self.folder_of(f"{'merged' if merged else 'run'}.{output.name}")
         with self.waiting():
@@ -252,11 +237,7 @@ class Writer:
     ) -> Planned:
         """Prepare the merging of a table's files into one for each partition.
 
-        Args:
-            output: the table; the merged files go into a new folder.
-            older: the files to merge.
-            spark: the session that reads and writes.
-            without: partitions whose rows are left out.
+        The rows of the partitions in `without` are left out.
         """
         folder = self.folder_of(f"{'kept' if without else 'small'}.{output.name}")
         with self.waiting():
@@ -280,9 +261,7 @@ class Writer:
     def write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
         """Write a plan.
 
-        Args:
-            planned: made by `plan`.
-            waited_for: the application waits for the write; otherwise all its time is asynchronous.
+        If the application does not wait for the write, all its time is asynchronous.
         """
         began = self._now_ms()
         output, files = planned.output, self._written_here(planned)
@@ -307,13 +286,9 @@ class Writer:
     ) -> Stored:
         """Write manifests and list of a table that grows, after its new files; see `Listing`.
 
-        Args:
-            planned: the written output.
-            files: the output's files.
-            there: the existing table.
-            replaced: selects the partitions that lose their existing files; None: no partition does.
-            merge: rewrites the rows of small files as larger files, and returns these.
-            keep: rewrites the remaining rows of removed files whose partition has an older name.
+        `replaced` selects the partitions that lose their existing files. `merge` rewrites the rows of small files as
+        larger files, and returns these; `keep` rewrites the remaining rows of removed files whose partition has an
+        older name.
         """
         began, output = self._now_ms(), planned.output
         assert output.appended is not None

@@ -59,13 +59,7 @@ class Tail:
 
 
 def rows_of(read_range: Callable[[str, int, int], bytes], key: str, size_bytes: int) -> int | None:
-    """Read the number of rows from a file's footer; None if it is unknown.
-
-    Args:
-        read_range: reads a file's bytes: key, offset, length.
-        key: the file.
-        size_bytes: the file's size.
-    """
+    """Read the number of rows from a file's footer; None if it is unknown."""
     length = _footer_bytes(read_range(key, max(0, size_bytes - END_BYTES), END_BYTES))
     if length is None or length + END_BYTES > size_bytes:
         return None
@@ -189,10 +183,7 @@ def without_rows(
     Reads at most eight bytes. Spark opens no file for an empty partition except the first one, and a file larger than a
     footer of this schema is not looked at.
 
-    Args:
-        read_range: reads a file's bytes: key, offset, length.
-        found: the output's data files, each with its partition.
-        schema: the output's schema as JSON; a footer holds it once in this form, and once in Parquet's own.
+    The schema is JSON; a footer holds it once in this form, and once in Parquet's own.
     """
     largest = _ROUND_SCHEMA_BYTES + 4 * len(schema)
     first = [each for part, each in found if part == 0]
@@ -235,13 +226,8 @@ def write(
 ) -> list[File] | None:
     """Write a state here, and upload it.
 
-    Args:
-        files: the job's files.
-        local: the folder.
-        output: the state; its folder in the store is this driver's.
-        name: the name of its copies: `Output.id`, or for a delta `delta_of` it.
-        write_to: makes Spark write the DataFrame to a URL.
-        described: describes an uploaded file.
+    The copies' `name` is `Output.id`, or for a delta `delta_of` it. `write_to` makes Spark write the DataFrame to a
+    URL.
 
     Returns:
         The files; None if there was no room, and nothing was uploaded: write to the store.
@@ -282,13 +268,8 @@ def write_files(
 ) -> list[StateHandle] | None:
     """Copy raw files here and upload the copies.
 
-    Args:
-        files: the job's files.
-        local: the folder.
-        output: the raw files; their folder in the store is this driver's.
-        sizes: bytes of each file, by its path below the output's folder.
-        copy: copies each file to the given path, or raises.
-        described: describes an uploaded file.
+    `sizes` are the bytes of each file, by its path below the output's folder; `copy` copies each file to the given
+    path, or raises.
 
     Returns:
         The files, in the order of `sizes`; None if there was no room, and nothing was uploaded: write to the store.
@@ -317,14 +298,7 @@ def write_files(
 
 
 def keep(local: LocalState, handle: StateHandle, name: str, data: bytes) -> None:
-    """Keep a copy of a small file of the store, on which nothing depends.
-
-    Args:
-        local: the folder.
-        handle: the file.
-        name: the file's name, without its folder.
-        data: the file's content.
-    """
+    """Keep a copy of a small file of the store, on which nothing depends."""
     draft = local.draft(handle.output)
     if draft is None:
         return

@@ -300,9 +300,7 @@ def marked(value: Any, places: list[Argument]) -> Any:
     Operators of services check, join and render texts. A mark is a text for people too: the task's rendered fields show
     it until the stage begins.
 
-    Args:
-        value: the argument.
-        places: gets what the marks stand for, in their order; `mark(number, place)` makes the same mark again.
+    `places` gets what the marks stand for, in their order; `mark(number, place)` makes the same mark again.
     """
     if isinstance(value, Argument):
         places.append(value)
@@ -351,10 +349,6 @@ def unmarked(value: Any, texts: Mapping[str, str]) -> Any:
 
 def program_of(arguments: object, task: str) -> Program | None:
     """Return the outputs that a program's arguments name; None if they hold no place or value: the driver acknowledges.
-
-    Args:
-        arguments: the application's arguments.
-        task: the task's id, for error messages.
 
     Raises:
         InvalidConfigError: two outputs have one name, or a state is read and never written.

@@ -81,11 +81,7 @@ def filled(
 ) -> list[str]:
     """Return a program's rendered arguments.
 
-    Args:
-        arguments: as the DAG file gives them, rendered.
-        handover: of the execution.
-        files: the job's files.
-        sources: the folder of each of the DAG's sources that has one, by name.
+    `sources` has the folder of each of the DAG's sources that has one, by name.
 
     Raises:
         InvalidStateError: an input is missing, or is not a whole folder; or the slice has no such value.
@@ -248,11 +244,7 @@ class _Inputs:
 
 
 def _check_whole(part: Stored) -> None:
-    """Check that a program can read an output's files as they are: no deltas, no columns of Cairn's own.
-
-    Raises:
-        InvalidStateError: the output has deltas, or was written by key.
-    """
+    """Check that a program can read an output's files as they are: no deltas, no columns of Cairn's own."""
     output = part.output
     if any(file.handle.delta for file in part.files) or output.key_groups is not None:
         kept = "base and deltas" if any(file.handle.delta for file in part.files) else f"key groups ({COLUMN})"
@@ -274,11 +266,6 @@ _STATES = ("state", "files")
 
 def acknowledge(coordinator: Coordinator, handover: Handover, program: Program) -> None:
     """Acknowledge what a program has written.
-
-    Args:
-        coordinator: the job's.
-        handover: of the execution.
-        program: what it had to write, from the handover.
 
     Raises:
         InvalidStateError: an output is missing, not committed or unreadable; nothing was written.
@@ -350,11 +337,7 @@ def _written(writer: Writer, coordinator: Coordinator, declared: ProgramOutput) 
 
 
 def _check_committed(declared: ProgramOutput, found: dict[str, ObjectStat], where: str, uploads: Sequence[str]) -> None:
-    """Check that the write of an output has come to its end.
-
-    Raises:
-        InvalidStateError: it has not, or there was none.
-    """
+    """Check that the write of an output has come to its end."""
     pending = [name for name in found if any(part.startswith(_UNCOMMITTED) for part in name.split("/"))]
     if pending or uploads:
         raise _refused(

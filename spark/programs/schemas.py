@@ -172,9 +172,6 @@ _OF_ARROW = {
 def empty_file(schema: str) -> bytes:
     """Return a Parquet file without rows.
 
-    Args:
-        schema: the columns in their stored form.
-
     Raises:
         InvalidStateError: a column has a type that only Spark can write.
         InvalidConfigError: pyarrow is not installed.

@@ -34,9 +34,6 @@ _LOOPBACK = frozenset({"localhost", LOOPBACK, "::1"})
 class ConnectChannel:
     """A channel to a server; use it as a context manager, which closes it unless a session has taken it over.
 
-    Args:
-        server: the server.
-
     Raises:
         InvalidConfigError: PySpark's client lacks a package here.
         UnreachableError: the host does not answer, or not by the connection's protocol.
@@ -170,11 +167,6 @@ class ConnectChannel:
 
 def check_version(server_version: str, client_version: str, endpoint: str) -> str | None:
     """Compare the server's Spark with this PySpark; within one major version the protocol is compatible.
-
-    Args:
-        server_version: the server's answer.
-        client_version: `pyspark.__version__`.
-        endpoint: the server's, for messages.
 
     Returns:
         A warning, if the versions differ and may still work together.

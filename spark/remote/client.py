@@ -59,9 +59,6 @@ USE_S = SESSION_TIMEOUT_S / 10
 def main(environ: dict[str, str] | None = None) -> int:
     """Run the application.
 
-    Args:
-        environ: holds the submission; this process's environment by default.
-
     Returns:
         The exit status. The application's own `sys.exit` and errors propagate.
     """
@@ -169,9 +166,8 @@ def forget_cached(spark: SparkSession, attempt: str) -> None:
     All sessions of a server share cached data, even after the caching session has ended. So a stage that reads a folder
     would get the rows of an earlier epoch that had cached it, without the files that came since.
 
-    Args:
-        spark: the session of a server that no other job uses.
-        attempt: the attempt's name; a view with it, which all sessions see, marks that the attempt has begun.
+    No other job uses the session's server. A view with the attempt's name, which all sessions see, marks that the
+    attempt has begun.
     """
     view = f"cairn_attempt_{attempt}"
     if not spark.catalog.tableExists(f"{spark.conf.get(GLOBAL_VIEWS)}.{view}"):
@@ -213,11 +209,7 @@ def _open(server: ConnectServer, channel: DefaultChannelBuilder, patience: int) 
 
 
 def release_session(submission: Submission) -> None:
-    """Release the session of an application that does not do so itself.
-
-    Args:
-        submission: the application's.
-    """
+    """Release the session of an application that does not do so itself."""
     with ConnectChannel(ConnectServer(**submission.server)) as channel:
         release_replaced(channel, (submission.session,))
 

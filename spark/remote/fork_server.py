@@ -69,11 +69,7 @@ def main() -> int:
 class ForkServer:
     """Forks for each task that connects, and tells it how its child has ended.
 
-    Args:
-        folder: the Spark server's folder, which is its user's alone.
-        name: the socket's name in it.
-        lock: the descriptor of the locked file.
-        since_ns: when this process was started.
+    `folder` is the Spark server's, and its user's alone; `lock` is the descriptor of the locked file.
     """
 
     def __init__(self, folder: Path, name: str, lock: int, since_ns: int) -> None:

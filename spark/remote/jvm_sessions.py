@@ -45,11 +45,7 @@ class ServerSession:
 
 
 class JvmSessions:
-    """Spark's own manager of sessions. None of these calls counts as a use of a session.
-
-    Args:
-        jvm: py4j's view of the driver's JVM.
-    """
+    """Spark's own manager of sessions. None of these calls counts as a use of a session."""
 
     def __init__(self, jvm: Any) -> None:
         package = jvm.org.apache.spark.sql.connect.service
@@ -69,11 +65,7 @@ class JvmSessions:
         return list(_sessions(self._service.sessionManager().listClosedSessions()))
 
     def close(self, session: ServerSession) -> None:
-        """Close a session: Spark interrupts its work, and never opens it again. A closed session is not an error.
-
-        Args:
-            session: one that `opened` returned.
-        """
+        """Close a session: Spark interrupts its work, and never opens it again. A closed session is not an error."""
         # As Spark does for a client that releases its session, without a way back.
         self._service.sessionManager().closeSession(session.key, False)
 
@@ -90,11 +82,8 @@ def _sessions(of_scala: Any) -> Iterator[ServerSession]:
 class ServerActivity:
     """Watches this driver's server.
 
-    Args:
-        sessions: the server's sessions.
-        forget: called with the server's ids of closed sessions while no session is open, after one was: drops what
-            sessions have left in their shared data.
-        now_s: a clock that only moves forward, seconds.
+    `forget` is called with the server's ids of closed sessions while no session is open, after one was: it drops what
+    sessions have left in their shared data.
     """
 
     def __init__(
@@ -113,8 +102,7 @@ class ServerActivity:
     def look(self, *, ends: bool = False) -> Activity:
         """Read the activity so far; end and drop leftovers of closed sessions.
 
-        Args:
-            ends: the server takes no more stages, so that all its shared data end with it soon: none are dropped then.
+        If the server takes no more stages, all its shared data end with it soon: none are dropped then.
         """
         opened, closed = self._list()
         if not opened and not ends and len(self._seen) > self._forgotten:
@@ -183,12 +171,7 @@ class Sessions(Protocol):
 
 
 class StaleSessions:
-    """Closes stale sessions, look by look.
-
-    Args:
-        coordinator: the coordinator of the server's job.
-        sessions: the server's sessions.
-    """
+    """Closes stale sessions, look by look."""
 
     def __init__(self, coordinator: Coordinator, sessions: Sessions) -> None:
         self._coordinator = coordinator
@@ -203,11 +186,7 @@ class StaleSessions:
         """Ids of open sessions of executions with which their epochs have completed."""
 
     def close(self, head: Head) -> None:
-        """Look once. A failure is logged, and the next look tries again.
-
-        Args:
-            head: the job's head, as it was a moment ago.
-        """
+        """Look once. A failure is logged, and the next look tries again."""
         opened = {each.id: each for each in self._sessions.opened()}
         self._whose = {session: it for session, it in self._whose.items() if session in opened}
         self._settled &= opened.keys()

@@ -73,10 +73,6 @@ def parent_of(pid: int) -> int:
 def end_daemons(tree: Collection[int], closed: Collection[str]) -> list[int]:
     """End the daemons of closed sessions, which are of no use: a closed session never opens again.
 
-    Args:
-        tree: ids of the processes to search.
-        closed: the server's ids of the closed sessions.
-
     Returns:
         The daemons that got a signal; their workers end with them.
     """
@@ -97,9 +93,6 @@ def end_daemons(tree: Collection[int], closed: Collection[str]) -> list[int]:
 
 def end_in_executor(closed: Collection[str], _partition: object) -> Iterator[tuple[str, int]]:
     """End the daemons of closed sessions below the executor that runs this function as a task.
-
-    Args:
-        closed: as in `end_daemons`.
 
     Yields:
         The executor's id, and the number of processes that got a signal. Nothing if its Python has no daemon.
@@ -126,11 +119,7 @@ def read(path: Path) -> bytes:
 
 
 class ExecutorDaemons:
-    """Ends daemons of closed sessions on executors.
-
-    Args:
-        context: the context of the server's driver.
-    """
+    """Ends daemons of closed sessions on executors."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
@@ -146,9 +135,6 @@ class ExecutorDaemons:
         """End the daemons on the executors that answer in time, once enough sessions have closed since the last job.
 
         Does nothing in local mode, where the driver sees all processes itself.
-
-        Args:
-            closed: the server's ids of the closed sessions.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

@@ -22,12 +22,7 @@ MAX_TRIES = 64
 
 
 class ServerRegister:
-    """The record of one job.
-
-    Args:
-        files: the job's part of the store.
-        runtime: clock and ids.
-    """
+    """The record of one job."""
 
     def __init__(self, files: JobFiles, runtime: Runtime) -> None:
         self._files = files
@@ -37,11 +32,9 @@ class ServerRegister:
     def claim(self, use: str | None, machine: str, nonce: str, gone: str = "") -> ClaimAnswer:
         """Decide the next step of a stage that needs a server; see `rules.server.claim`.
 
-        Args:
-            use: the epoch of the server; None: the job's.
-            machine: the stage's machine; `ANYWHERE` for a server that all machines reach.
-            nonce: of the server that the caller may start; the same while it waits.
-            gone: nonce of a server that the caller found gone.
+        `use` is the epoch of the server; None: the job's. `machine` is `ANYWHERE` for a server that all machines reach.
+        `nonce` is that of the server that the caller may start, the same while it waits; `gone` that of a server that
+        the caller found gone.
         """
         return self._update(
             lambda record, now_ms: server.claim(record, use=use, machine=machine, nonce=nonce, now_ms=now_ms, gone=gone)

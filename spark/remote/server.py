@@ -74,13 +74,8 @@ def server_of(
 ) -> ConnectServer:
     """Check a connection's fields.
 
-    Args:
-        host: a name or an address, with or without `sc://`.
-        port: None for Spark's own, 15002.
-        token: the server's; None if it asks for none.
-        use_ssl: connect by TLS.
-        user: the owner of the sessions; None for `cairn`.
-        **where: the connection's id, for messages.
+    The host may begin with `sc://`. Without a port it is Spark's own, 15002; without a user the sessions' owner is
+    `cairn`. `where` has the connection's id, for messages.
 
     Raises:
         InvalidConfigError: the host is missing or invalid; or the token would travel unencrypted: Spark's server has no
@@ -209,11 +204,7 @@ def this_machine() -> str:
 def server_token(secret: str, storage: str, job: str, nonce: str) -> str:
     """Compute the token of a server.
 
-    Args:
-        secret: the deployment's secret.
-        storage: URI of the storage: a copied bucket has other tokens.
-        job: the job's name.
-        nonce: the server's nonce.
+    The storage's URI is in it: a copied bucket has other tokens.
 
     Raises:
         InvalidConfigError: the secret is too short.
@@ -250,11 +241,6 @@ def cluster_conf(master: str, task: ServerTask, conn_id: str) -> dict[str, str]:
 
     `spark-submit` stays while the server starts, so that the stage sees it end if the driver does not come up.
 
-    Args:
-        master: the connection's master.
-        task: the server's task.
-        conn_id: the connection, for messages.
-
     Raises:
         InvalidConfigError: this master cannot run such a server, or stages could not reach it.
     """
@@ -279,11 +265,6 @@ def cluster_conf(master: str, task: ServerTask, conn_id: str) -> dict[str, str]:
 def check_login(keytab: str | None, conf: Mapping[str, str], conn_id: str) -> None:
     """Check that `spark-submit` passes on the credentials that it is given.
 
-    Args:
-        keytab: the connection's keytab.
-        conf: the submitted conf.
-        conn_id: the connection, for messages.
-
     Raises:
         InvalidConfigError: `spark-submit` would use other credentials.
     """
@@ -302,10 +283,6 @@ def handing_over(secrets: Mapping[str, str], environ: Mapping[str, str]) -> Iter
     """Yield the environment by which `spark-submit` finds secrets, and the file that it must inherit.
 
     The file has no name: once both processes have closed it, nothing is left, however they end.
-
-    Args:
-        secrets: by name.
-        environ: the environment of `spark-submit` without secrets.
     """
     with tempfile.TemporaryFile() as file:
         file.write(to_bytes(secrets))

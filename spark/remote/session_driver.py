@@ -64,13 +64,8 @@ class Look(Protocol):
 class ServerLife:
     """Decides at each look whether a server goes on.
 
-    Args:
-        task: the server's task.
-        coordinator: the job's coordinator.
-        register: the record of the job's servers.
-        look: returns the server's activity; `ends` tells it that the server takes no more stages.
-        close_stale: closes the sessions of executions that are over by a given head (semantics V2).
-        now_ms: clock, milliseconds.
+    `ends` tells `look` that the server takes no more stages. `close_stale` closes the sessions of executions that are
+    over by a given head (semantics V2).
     """
 
     def __init__(
@@ -136,8 +131,7 @@ class ServerLife:
 def main(told_task: str) -> int:
     """Serve until there is a reason to end.
 
-    Args:
-        told_task: a `ServerTask` as JSON.
+    `told_task` is a `ServerTask` as JSON.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     task = ServerTask.from_json(told_task)
@@ -248,13 +242,7 @@ def _own_host(context: Any) -> str:
 
 @contextmanager
 def reachable(task: ServerTask, port: int, secrets: Mapping[str, str]) -> Iterator[int]:
-    """Yield the port for stages: that of a TLS end, by which the server proves that it has the token.
-
-    Args:
-        task: the server's task.
-        port: Spark's port.
-        secrets: by name.
-    """
+    """Yield the port for stages: that of a TLS end, by which the server proves that it has the token."""
     address = task.bind_address or LOOPBACK
     with (
         tempfile.TemporaryDirectory(prefix="cairn-server-", dir=task.folder) as folder,
@@ -277,22 +265,13 @@ _LOCAL_MASTER = re.compile(r"\Alocal(\[.*\])?\Z")
 
 
 def hold_folder(task: ServerTask) -> None:
-    """Lock a server's folder until this process ends: a folder without a lock is a dead server's.
-
-    Args:
-        task: this process's server.
-    """
+    """Lock a server's folder until this process ends: a folder without a lock is a dead server's."""
     if task.folder is not None:
         locked(Path(task.folder), fcntl.LOCK_SH)
 
 
 def make_local_state(task: ServerTask, master: str, hadoop: Callable[[str], str | None]) -> str | None:
     """Make the folder for copies if it is of use, and delete those of this user's killed servers.
-
-    Args:
-        task: the server's task.
-        master: Spark's master, as the driver knows it.
-        hadoop: looks up a Hadoop setting.
 
     Returns:
         The reason why there is none; None if there is one.

@@ -44,11 +44,7 @@ _FILES = (".py", ".jar", ".r", ".zip", ".egg")
 
 
 def is_function(application: str) -> bool:
-    """Tell whether an application is a function by its dotted name, not a file.
-
-    Args:
-        application: the operator's argument.
-    """
+    """Tell whether an application is a function by its dotted name, not a file."""
     return bool(_FUNCTION.match(application)) and not application.lower().endswith(_FILES)
 
 
@@ -147,20 +143,14 @@ class Problem:
 def session_id(token: str) -> str:
     """Return the id of an execution's session.
 
-    Args:
-        token: the execution's token; never used twice, so neither is the id.
+    No token is used twice, so neither is the id.
     """
     digest = hashlib.sha256(f"cairn session {token}".encode()).digest()
     return str(uuid.UUID(bytes=digest[:16], version=4))
 
 
 def release_replaced(channel: ConnectChannel, sessions: Iterable[str]) -> None:
-    """Close the sessions of replaced executions, whether or not a client ever opened them.
-
-    Args:
-        channel: the channel to the server.
-        sessions: the sessions' ids.
-    """
+    """Close the sessions of replaced executions, whether or not a client ever opened them."""
     for session in sessions:
         try:
             channel.version(session)

@@ -46,12 +46,8 @@ _ANSWERS = (socket.inet_aton("127.0.0.1"), bytes(4), _MAPPED + socket.inet_aton(
 class TlsEnd:
     """A listener, open until it is closed; a context manager.
 
-    Args:
-        identity: certificate and key, PEM.
-        token: the token that encrypts the key.
-        address: the machine's address to listen on; the port is chosen.
-        target: Spark's port on this machine's loopback.
-        folder: a folder that only this user can read; nothing stays in it.
+    `identity` is certificate and key, PEM, the key encrypted with the token. The port is chosen. Only this user can
+    read the folder, and nothing stays in it.
 
     Raises:
         OSError: this machine does not have the address.
@@ -127,11 +123,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def is_of_this_user(port: int) -> bool:
-    """Tell whether a program of this user listens on a port of 127.0.0.1; True if the system has no `/proc`.
-
-    Args:
-        port: a port to which a connection has been made.
-    """
+    """Tell whether a program of this user listens on a port of 127.0.0.1; True if the system has no `/proc`."""
     tables = [table for table in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if table.exists()]
     listens = {f"{_of_the_table(address)}:{port:04X}" for address in _ANSWERS}
     rows = [line.split() for table in tables for line in table.read_text().splitlines()]
@@ -167,22 +159,14 @@ _UNTIL = datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
 
 
 def certificate_authority(token: str) -> str:
-    """Return the only authority that a server's clients trust; PEM, nothing secret.
-
-    Args:
-        token: the server's token.
-    """
+    """Return the only authority that a server's clients trust; PEM, nothing secret."""
     key = _authority_key(token)
     made = _certificate(_AUTHORITY, key.public_key(), x509.BasicConstraints(ca=True, path_length=0))
     return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
 
 def certificate(token: str) -> str:
-    """Return a server's certificate and a fresh private key; PEM, the key encrypted with the token.
-
-    Args:
-        token: the server's token.
-    """
+    """Return a server's certificate and a fresh private key; PEM, the key encrypted with the token."""
     key = ec.generate_private_key(_CURVE)
     made = _certificate(_SERVER, key.public_key(), x509.BasicConstraints(ca=False, path_length=None))
     made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(CERTIFICATE_HOST)]), critical=False)

@@ -89,10 +89,6 @@ def is_due(handles: Sequence[StateHandle], *, partials: bool = False) -> bool:
 def to_merge(handles: Sequence[StateHandle], *, partials: bool = False) -> frozenset[int]:
     """Return the numbers of the deltas that an epoch merges with its own changes (semantics K3).
 
-    Args:
-        handles: the existing files of the state.
-        partials: the deltas are partial aggregates.
-
     Returns:
         No numbers if the epoch writes only its own delta. All numbers if there are far more deltas than the tiers
         leave: an older version merged none.
@@ -130,9 +126,7 @@ def _most_live(fan_in: int) -> int:
 def rows_of(changed: DataFrame | None, deletes: DataFrame | None) -> tuple[DataFrame, str]:
     """Combine the rows of an update.
 
-    Args:
-        changed: new or changed rows, with the state's columns in their order.
-        deletes: deleted keys, only the key columns. One of the two is given.
+    `changed` has the state's columns in their order, `deletes` only the key columns; one of the two is given.
 
     Returns:
         The rows, and the value of `DELETED` as SQL; the rows have such a column only if both are given.
@@ -155,12 +149,8 @@ def newest_wins(rows: DataFrame, log: DataFrame, columns: Sequence[str], key: Ke
 
     One scan reads base and deltas: for a union Spark would copy each row, also the base's many rows.
 
-    Args:
-        rows: of base and deltas, with the state's columns and the two of a delta, which are null in the base.
-        log: the same rows without those of the base.
-        columns: the state's columns in their order.
-        key: the state's key.
-        size_bytes: size of the deltas' files.
+    `rows` are those of base and deltas, with the state's columns and the two of a delta, which are null in the base;
+    `log` the same rows without those of the base. `size_bytes` is that of the deltas' files.
     """
     from pyspark.sql import functions as F
 
@@ -184,9 +174,7 @@ def only_keys(df: DataFrame, key: Sequence[str]) -> DataFrame:
 class Key:
     """The key of a state.
 
-    Args:
-        columns: the names of the key columns.
-        is_number: True for a single integer column.
+    `is_number`: the key is a single integer column.
     """
 
     columns: tuple[str, ...]
@@ -224,12 +212,8 @@ def same_key(key: Sequence[str]) -> Column:
 class Touched:
     """The keys that a caller asks for; if it may save a read, a job locates them first.
 
-    Args:
-        keys: a DataFrame with the key columns.
-        key: the names of the key columns.
-        groups: the state's number of key groups.
-        size_bytes: size of the state's files.
-        values: number of values in these files, rows by columns; None if it is unknown.
+    `size_bytes` is that of the state's files; `values` the number of values in them, rows by columns; None if it is
+    unknown.
     """
 
     def __init__(
@@ -263,9 +247,7 @@ class Touched:
     def of(self, df: DataFrame, columns: Sequence[str]) -> DataFrame:
         """Select a file's rows that have such a key.
 
-        Args:
-            df: the file's rows, with the column of the key groups.
-            columns: their columns: over Spark Connect the DataFrame itself would ask the server.
+        The columns are given: over Spark Connect the DataFrame itself would ask the server.
         """
         from pyspark.sql import functions as F
 
@@ -287,9 +269,6 @@ class _Bounds:
 
     Spark passes filters to Parquet as Java's texts and dates. So only values that survive both conversions unchanged
     are bounds. For all others the files are read as if there were no bounds, and Spark compares the keys.
-
-    Args:
-        kind: the column's type.
     """
 
     def __init__(self, kind: DataType) -> None:

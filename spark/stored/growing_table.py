@@ -84,8 +84,7 @@ def merged_tail(sizes: Sequence[int]) -> int:
     together they reach it. So fewer than `FAN_IN` of each level stay, and a file's line is rewritten only once per
     level.
 
-    Args:
-        sizes: the number of files in each manifest, oldest first; the last one is about to be written.
+    The sizes are the numbers of files in each manifest, oldest first; the last one is about to be written.
     """
     tail, bound = 1, FAN_IN
     while bound <= FULL:
@@ -117,12 +116,7 @@ class Draft:
 
 
 class Listing:
-    """Writes the manifests and the list of one table.
-
-    Args:
-        files: the job's files.
-        output: the table, with this driver's folder.
-    """
+    """Writes the manifests and the list of one table."""
 
     def __init__(self, files: JobFiles, output: Output) -> None:
         self._files = files
@@ -132,10 +126,7 @@ class Listing:
     def draft(self, there: Before, new: Sequence[StateHandle], replaced: Replaced | None = None) -> Draft:
         """Plan the list, with new lines for each manifest that loses files.
 
-        Args:
-            there: the existing table.
-            new: files that this epoch adds.
-            replaced: selects the partitions that lose their existing files; None: no partition does.
+        `replaced` selects the partitions that lose their existing files; None: no partition does.
         """
         kept: list[Manifest] = []
         gone: list[StateHandle] = []
@@ -163,9 +154,7 @@ class Listing:
     def write(self, draft: Draft, older: Sequence[StateHandle] | None = None) -> tuple[StateHandle, int, int]:
         """Write the manifests and the list.
 
-        Args:
-            draft: the contents of the list.
-            older: files with the same rows as `draft.older`, to be named in their place.
+        `older` are files with the same rows as `draft.older`, to be named in their place.
 
         Returns:
             The list, the number of the table's files, and their bytes.
@@ -283,9 +272,7 @@ def check(output_id: str, df: DataFrame, columns: Sequence[str]) -> None:
 def told_apart(df: DataFrame, values: Sequence[Column]) -> DataFrame:
     """Add the name of each row's partition: readable values, and a hash of them.
 
-    Args:
-        df: the rows.
-        values: those of a row that its partition has, as texts.
+    The values are those of a row that its partition has, as texts.
     """
     from pyspark.sql import functions
 

@@ -66,10 +66,7 @@ def number_of(handover: Handover, restored: Iterable[Output]) -> int:
 def of_subtask(handover: Handover, subtask: int, output: Output | None) -> range:
     """Return the key groups of a state for a subtask at the stage's parallelism (semantics R4).
 
-    Args:
-        handover: the stage's handover.
-        subtask: the subtask's 0-based index.
-        output: the state; None if the restored checkpoint has none.
+    The subtask is 0-based.
 
     Raises:
         InvalidStateError: the stage has no parallelism or no such subtask, or the state has no key.
@@ -127,12 +124,8 @@ def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
 def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int | None) -> DataFrame:
     """Place and sort rows, and add the column of the key groups.
 
-    Args:
-        df: the state.
-        key: the state's key columns, at least one.
-        key_groups: the number of groups, at least 1.
-        parallelism: number of partitions, each with an equal share of the groups. None: Spark chooses by the size, at
-            most one for each group where it may not cut large ones.
+    Without `parallelism`, Spark chooses the number of partitions by the size, at most one for each group where it may
+    not cut large ones.
     """
     return in_order(without_target(placed(df, key, key_groups, parallelism)), key)
 
@@ -142,12 +135,7 @@ def placed(
 ) -> DataFrame:
     """Place rows; a window `of_key`, and then `in_order`, cost no further shuffle and one sort.
 
-    Args:
-        df: the state.
-        key: the state's key columns, at least one.
-        key_groups: the number of groups, at least 1.
-        parallelism: as for `distributed`.
-        is_small: the state has been small so far: Spark joins small partitions, at any parallelism.
+    If the state has been small so far, Spark joins small partitions, at any parallelism.
     """
     if (parallelism is None or is_small) and _is_adaptive(df):
         partitions = parallelism or min(key_groups, _FEW_TO_JOIN if is_small else key_groups)
@@ -159,14 +147,7 @@ def placed(
 
 
 def gathered(df: DataFrame, key: Sequence[str], key_groups: int, size_bytes: int) -> DataFrame:
-    """Place rows of a delta, in as few files as their size allows.
-
-    Args:
-        df: a delta of a state.
-        key: the state's key columns.
-        key_groups: the number of groups.
-        size_bytes: size of the state's files.
-    """
+    """Place rows of a delta, in as few files as their size allows."""
     if not _is_adaptive(df):
         return _aimed(df, key, key_groups, _FEW).repartition(_FEW, _TARGET)
     partitions = min(key_groups, max(_FEW_TO_JOIN, size_bytes // _PLACED_BYTES))

@@ -90,12 +90,7 @@ class Copy:
 
 
 def name_in_copy(output_id: str, path: str) -> str:
-    """Name a file in a copy, which has no folders; a raw file's name tells all paths apart.
-
-    Args:
-        output_id: `Output.id`.
-        path: the file's path in the store.
-    """
+    """Name a file in a copy, which has no folders; a raw file's name tells all paths apart."""
     if output_id.partition(".")[0] == FILES:
         return hashlib.sha256(path.encode()).hexdigest()
     return path.rpartition("/")[2]
@@ -113,10 +108,7 @@ def _is_delta(output_id: str) -> bool:
 class LocalState:
     """One server's copies for one stage's process; safe to use from several threads.
 
-    Args:
-        folder: the server's folder for copies.
-        limit_bytes: limit for all copies together.
-        owner: storage, job and stage; no other owner's copy is ever found.
+    The owner is storage, job and stage; no other owner's copy is ever found.
     """
 
     def __init__(self, folder: Path, limit_bytes: int, owner: str) -> None:
@@ -130,10 +122,7 @@ class LocalState:
     def beside(cls, folder: str | None, limit_bytes: int, owner: str) -> LocalState | None:
         """Use the folder of this client's server; None if the server has no folder that can be trusted.
 
-        Args:
-            folder: the folder's absolute path; None: the server keeps no copies.
-            limit_bytes: limit for all copies together.
-            owner: storage, job and stage.
+        Without a folder the server keeps no copies.
         """
         if not folder:
             return None
@@ -153,9 +142,7 @@ class LocalState:
 
         The folder stays until this process ends.
 
-        Args:
-            output_id: `Output.id`, or `delta_of` it.
-            handles: the output's files in the restored checkpoint's metadata; for a delta, only the delta's.
+        For a delta, the output's id is `delta_of` it, and the handles are only the delta's.
         """
         copy = Copy.of(handles)
         if copy is None:
@@ -174,12 +161,7 @@ class LocalState:
             return self._found.get(name)
 
     def touch(self, output_id: str, handles: Sequence[StateHandle]) -> None:
-        """Mark a copy, if there is one, as used now without reading it.
-
-        Args:
-            output_id: `Output.id`.
-            handles: the output's files, as for `find`.
-        """
+        """Mark a copy, if there is one, as used now without reading it."""
         copy = Copy.of(handles)
         if copy is None:
             return
@@ -212,10 +194,7 @@ class LocalState:
     def keep(self, written: Path, output_id: str, handles: Sequence[StateHandle]) -> None:
         """Take a folder of files as the copy of an output, by one rename, and delete excess copies.
 
-        Args:
-            written: a folder below this one, on the same disk.
-            output_id: `Output.id`.
-            handles: the output's files, as the acknowledgement names them.
+        `written` is a folder below this one, on the same disk.
         """
         copy = Copy.of(handles)
         if copy is None:
@@ -293,10 +272,6 @@ class LocalState:
 class Draft:
     """A copy that is being written; as a context manager it deletes itself unless it was kept.
 
-    Args:
-        state: the copies to which it is to be added.
-        output_id: `Output.id`.
-
     Raises:
         OSError: the disk failed.
     """
@@ -314,11 +289,7 @@ class Draft:
         return f"file://{self.data}"
 
     def give_up(self, why: str) -> None:
-        """Have this state written directly to the store from now on.
-
-        Args:
-            why: the reason, for the log.
-        """
+        """Have this state written directly to the store from now on."""
         log.warning("Output %s is written to the store alone from now on: %s", self.output_id, why)
         try:
             self._state.note_too_large(self.output_id)
@@ -355,12 +326,7 @@ def _new_draft(folder: Path) -> tuple[Path, int]:
 
 
 def locked(path: Path, how: int) -> int | None:
-    """Open and lock a folder; None if it is missing, or another process uses it.
-
-    Args:
-        path: the folder.
-        how: the operation for `fcntl.flock`.
-    """
+    """Open and lock a folder; None if it is missing, or another process uses it."""
     try:
         fd = os.open(path, _FOLDER)
     except (FileNotFoundError, NotADirectoryError):

@@ -61,11 +61,7 @@ def merged_arrays(column: Column, name: str, element: DataType, how: str) -> Col
 
     The arrays of one key are collected before they are merged, so those of one key must fit into memory.
 
-    Args:
-        column: the arrays.
-        name: the column's name, for an error.
-        element: the type of the elements.
-        how: a merge of `TYPES` that takes this type.
+    `how` is a merge of `TYPES` that takes the elements' type.
     """
     from pyspark.sql import functions as F
 
@@ -208,12 +204,7 @@ def merged(
 ) -> DataFrame:
     """Merge rows into one for each key.
 
-    Args:
-        df: base and partials, with the columns of the state.
-        schema: the state's columns.
-        key: the key columns.
-        merge: the merge of each other column, at least one; checked.
-        beside: columns that follow from the key and are kept.
+    The columns in `beside` follow from the key and are kept.
     """
     from pyspark.sql import functions as F
 
@@ -264,10 +255,6 @@ def needs_the_base(schema: StructType, merge: Mapping[str, str]) -> bool:
     """Tell whether a sum may overflow its column in some epochs' partials, and fit once the base is added.
 
     64 bits, and decimals of 18 digits, leave so much room that only sums near their bounds could.
-
-    Args:
-        schema: the state's columns.
-        merge: the columns' merges, checked.
     """
     from pyspark.sql.types import ArrayType, DecimalType
 
@@ -314,10 +301,7 @@ class Newest:
     Each call is one DataFrame, because Spark's driver analyses the whole plan for each; in SQL, because each part of an
     expression is several calls from Python to the JVM. In a small epoch both take longer than the rows.
 
-    Args:
-        key: the key columns.
-        columns: the columns of the rows to store.
-        number: the number of the delta that an epoch writes, or would write.
+    `number` is that of the delta that an epoch writes, or would write.
     """
 
     key: Sequence[str]
@@ -327,10 +311,7 @@ class Newest:
     def rows_of(self, stored: DataFrame | None, changed: DataFrame | None, deletes: DataFrame | None) -> DataFrame:
         """Unite the rows of a state and of an update, with `DELETED` and `NUMBER`.
 
-        Args:
-            stored: rows of base or deltas with these columns, which are null in the base; None: there are none.
-            changed: as for `deltas.rows_of`.
-            deletes: as for `deltas.rows_of`.
+        The two are null in the base's rows; `changed` and `deletes` are as for `deltas.rows_of`.
         """
         rows, deleted = deltas.rows_of(changed, deletes)
         own = [f"{deleted} AS {DELETED}"] if deleted != DELETED else []

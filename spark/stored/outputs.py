@@ -84,11 +84,8 @@ def of_checkpoint(
 ) -> list[StageContents]:
     """Read a completed checkpoint's metadata to the end, so that they are known to be complete.
 
-    Args:
-        files: the job's files.
-        ref: the reference to the metadata.
-        wanted: selects the stages to keep, by uid.
-        in_flight: returns the place for an execution's outputs in a reader's backlog (semantics B3); None: skip them.
+    `wanted` selects the stages to keep, by uid. `in_flight` returns the place for an execution's outputs in a reader's
+    backlog (semantics B3); None: skip them.
     """
     found: list[StageContents] = []
     into: StageContents | None = None
@@ -127,13 +124,8 @@ def frame(
 
     A state with deltas is merged (semantics K1).
 
-    Args:
-        spark: the session that reads.
-        files: the job's files.
-        stored: the output.
-        groups: for keyed state, the key groups to read; None for all (semantics R4).
-        local: copies beside the server, read if they are whole (semantics V3).
-        touched: for keyed state, the keys to read; None for all.
+    Of keyed state, `groups` are the key groups to read, and `touched` the keys; None: all (semantics R4). Copies beside
+    the server are read if they are whole (semantics V3).
 
     Raises:
         DocumentError: the output has no schema that Spark can read, or deltas without a key, or an unknown merge.
@@ -267,12 +259,7 @@ def rows_of_files(
 ) -> DataFrame:
     """Read all rows of an output's files; those of a delta as they were written, with deleted keys.
 
-    Args:
-        spark: the session that reads.
-        files: the job's files.
-        stored: the output, with at least one file.
-        local: copies beside the server.
-        more: additional columns of the files.
+    `more` are additional columns of the files.
     """
     return _Part(spark, schema_of(stored.output), None, None).read(urls(files, stored, stored.files, local), more)
 
@@ -288,11 +275,7 @@ def data_files(files: JobFiles, stored: Stored) -> Stored:
 def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalState | None) -> list[str]:
     """Return the URLs for Spark: copies of the base and of each delta if they exist, otherwise the store's.
 
-    Args:
-        files: the job's files.
-        stored: the output.
-        wanted: all files of the output's base, or of one or several deltas.
-        local: copies beside the server.
+    `wanted` are all files of the output's base, or of one or several deltas.
     """
     if local is None:
         return [files.spark_url(file.handle.path) for file in wanted]
@@ -369,9 +352,8 @@ def later(beside: DataFrame, make: Callable[[], DataFrame]) -> DataFrame:
 
     From then on the object is that DataFrame, of PySpark's own class. Safe to use from several threads.
 
-    Args:
-        beside: a DataFrame of the same session, perhaps of a class that the author derives from PySpark's.
-        make: called at the first use; if it raises an error, the next use calls it again.
+    If `make` raises an error, the next use calls it again. `beside`, of the same session, may be of a class that the
+    author derives from PySpark's.
     """
     plain = next(each for each in type(beside).__mro__ if each.__module__.partition(".")[0] == "pyspark")
     lock = RLock()

@@ -58,9 +58,7 @@ def opened(fd: int) -> Iterator[int]:
 def open_root(root: Root, *, make: bool = False) -> int:
     """Open the root folder.
 
-    Args:
-        root: the root.
-        make: make the folder, and those above it, if they are missing.
+    With `make`, make the folder, and those above it, if they are missing.
 
     Raises:
         NoSuchFileError: the root is missing and `make` is off.
@@ -97,10 +95,8 @@ def _make_durably(root: str) -> None:
 def open_folder(root_fd: int, segments: Sequence[str], *, make: bool = False) -> int:
     """Open a folder below the root.
 
-    Args:
-        root_fd: the root.
-        segments: the names of the folders in order; none opens the root itself.
-        make: make missing folders, and make them again if another process removes one in between.
+    No segments open the root itself. With `make`, make missing folders, and make them again if another process removes
+    one in between.
 
     Raises:
         NoSuchFileError: the folder is missing and `make` is off (or the folder kept vanishing).

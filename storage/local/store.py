@@ -129,12 +129,8 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.E
 class LocalStore(ObjectStore):
     """A folder of the local file system.
 
-    Args:
-        root: the folder, absolute; the first write makes it, with the folders above it.
-        token: makes the names of temporary files.
-        sleep: waits while another process swaps the same object.
-        fraction: draws the jitter of those waits.
-        step: called with the name of each finished step of a write; tests stop and kill a process there.
+    The first write makes the folder, with those above it. `step` is called with the name of each finished step of a
+    write; tests stop and kill a process there.
     """
 
     def __init__(
@@ -225,9 +221,6 @@ class LocalStore(ObjectStore):
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
         """Replace an object only if its content still has the tag `expected_etag`.
 
-        Returns:
-            `Written`, or `ConditionFailed` with the current object's tag, None if there is none (semantics W3).
-
         Raises:
             UnavailableError: another process held the object's lock until the retries ran out; nothing was written.
             OutcomeUnknownError: the new object is there, but the disk failed before it was durable.
@@ -279,8 +272,7 @@ class LocalStore(ObjectStore):
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects, then the folders that became empty, up to the root.
 
-        Args:
-            keys: the objects; a key ending in `/` names a folder, which is removed if it is empty.
+        A key ending in `/` names a folder, which is removed if it is empty.
 
         Raises:
             InvalidKeyError: a key is invalid, and nothing was deleted; or there is a symlink.

@@ -34,15 +34,7 @@ class Content(NamedTuple):
 class BucketStore(ObjectStore, Generic[OptionsT]):
     """A prefix in a bucket.
 
-    Args:
-        uri: of the class's `form`.
-        options: endpoint, credentials and bounds.
-        token: makes write ids.
-        sleep: waits between attempts.
-        fraction: draws the jitter.
-        page_size: most entries of a listing's page.
-        waiting: how long to wait for a store that refuses for a moment; None: not at all.
-        clock: measures that wait.
+    Without `waiting`, no request waits for a store that refuses for a moment.
 
     Raises:
         UnsupportedStorageError: the URI is of another store.

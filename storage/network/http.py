@@ -40,11 +40,7 @@ _S = TypeVar("_S", bound=requests.Session)
 
 
 class Answer:
-    """An answer of a service.
-
-    Args:
-        answer: of requests, its body unread.
-    """
+    """An answer of a service."""
 
     def __init__(self, answer: requests.Response) -> None:
         self._answer = answer
@@ -207,11 +203,7 @@ class HttpStore(BucketStore[OptionsT]):
             return None
 
     def keeps_write_ids(self, key: str) -> bool:
-        """Tell whether an object's write id can be read back: a gateway may drop the metadata in which it is.
-
-        Raises:
-            GoneError: there is no such object.
-        """
+        """Tell whether an object's write id can be read back: a gateway may drop the metadata in which it is."""
         return self._look_at(key).write_id is not None
 
     def copy(self, source: str, target: str) -> WriteResult:
@@ -337,9 +329,7 @@ class HttpStore(BucketStore[OptionsT]):
     def _pages(self, prefix: str, read: Callable[[str | None], tuple[_T, str | None]]) -> Iterator[_T]:
         """Yield the pages of a listing.
 
-        Args:
-            prefix: for messages.
-            read: sends one request for the page of a token; returns the page, and the token of the next.
+        `read` sends one request for the page of a token, and returns the page, and the token of the next.
         """
         token: str | None = None
         while True:

@@ -36,10 +36,6 @@ class Access(Protocol):
 def check_access(options: Access, service: str) -> None:
     """Refuse options that cannot work.
 
-    Args:
-        options: the store's.
-        service: its name, for the message.
-
     Raises:
         StorageError: credentials in the endpoint, or a limit that is not positive.
     """

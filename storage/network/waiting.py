@@ -81,14 +81,7 @@ def _shown(moment: float) -> str:
 
 
 class Wait:
-    """One request's wait.
-
-    Args:
-        waiting: the role's wait; None: no wait.
-        renew: renews the credentials before the next request.
-        sleep: waits between two requests.
-        clock: returns the time.
-    """
+    """One request's wait."""
 
     def __init__(self, waiting: Waiting | None, renew: Callable[[], None], sleep: Sleeper, clock: Clock) -> None:
         self._waiting = waiting
@@ -160,10 +153,6 @@ class RetryPolicy:
 
     def ask_until(self, send: Callable[[], _T], explain: Callable[[Fault], StorageError]) -> _T:
         """Send a repeatable request until it is answered, and wait for a store that refuses for a moment.
-
-        Args:
-            send: sends the request once.
-            explain: converts a fault to an error.
 
         Raises:
             StorageError: by the last answer.

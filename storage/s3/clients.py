@@ -62,12 +62,7 @@ _clients = _Clients()
 
 
 def client_for(options: S3Options, uri: str) -> Any:
-    """Return the client for these options; make one if this process has none.
-
-    Args:
-        options: endpoint, region, credentials and bounds.
-        uri: the storage, for the message.
-    """
+    """Return the client for these options; make one if this process has none."""
     return _clients.give(options, uri)
 
 

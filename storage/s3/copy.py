@@ -127,13 +127,7 @@ def copy_across(
 ) -> tuple[str, ...] | None:
     """Copy an object between two prefixes of one server; see `ObjectStore.copy_from`.
 
-    Args:
-        source: the source's requests.
-        source_key: the object's key there.
-        target: the target's requests.
-        key: the object's key there.
-        etag: the tag that the object must have.
-        algorithms: a server computes one checksum per copy, so it copies once for each.
+    A server computes one checksum per copy, so it copies once for each algorithm.
 
     Returns:
         The checksums that the server computed; None if it did not, or refused to copy.

@@ -142,14 +142,7 @@ that, and does not wait."""
 class S3Requests:
     """Requests to a prefix of a bucket.
 
-    Args:
-        bucket: the bucket.
-        prefix: prepended to every key: empty, or ending in `/`.
-        store: the store's description for messages.
-        call: sends one request (client method, parameters) once; raises `Fault`.
-        patience: the retries of a request.
-        token: makes write ids.
-        page_size: entries per listing page or batched delete.
+    `prefix` is empty, or ends in `/`. `call` sends one request (client method, parameters) once, or raises `Fault`.
     """
 
     bucket: str
@@ -161,11 +154,7 @@ class S3Requests:
     page_size: int
 
     def full(self, key: str, *, marker: bool = False) -> str:
-        """Return the bucket's key for a key.
-
-        Raises:
-            InvalidKeyError: the key is invalid, or too long with the root's prefix.
-        """
+        """Return the bucket's key for a key."""
         return full_key(self.prefix, key, self.store, marker=marker)
 
     def full_prefix(self, prefix: str) -> str:
@@ -228,12 +217,8 @@ class S3Requests:
     ) -> WriteResult:
         """Make one conditional write, and settle its outcome (see `network/conditional_write.py`).
 
-        Args:
-            operation: for messages.
-            key: the key to write.
-            expected_etag: the tag of the object to replace; None to create one.
-            send: sends the write once with the given metadata, and returns the new tag.
-            about: the key that a refusal is about, if not `key`.
+        `send` sends the write once with the given metadata, and returns the new tag. A refusal is about `about`, if not
+        about `key`.
         """
         write_id = self.token()
         return ConditionalWrite(

@@ -105,11 +105,7 @@ _NO_CREDENTIALS = (
 
 
 class S3Store(BucketStore[S3Options]):
-    """A prefix in a bucket.
-
-    Raises:
-        UnsupportedStorageError: the URI is not an S3 URI, or boto3 cannot make a client with these options.
-    """
+    """A prefix in a bucket."""
 
     form = "s3://bucket/prefix"
     kind = S3Options

@@ -168,12 +168,7 @@ _OF_SERVER = "start the Spark Connect server with `PYSPARK_PYTHON` set to such a
 
 
 def no_answer(conn_id: str, none: NoAnswer) -> Finding:
-    """Return the finding that the cluster gave no facts although it was asked.
-
-    Args:
-        conn_id: the Spark connection.
-        none: the reason.
-    """
+    """Return the finding that the cluster gave no facts although it was asked."""
     if none.silence is Silence.UNDEFINED:
         return error(
             "connection-missing",
@@ -281,11 +276,7 @@ def check_cluster_storage(subject: str, facts: ClusterFacts) -> Iterator[Finding
 
 
 def cause_of(failure: str) -> str:
-    """Return the most informative line of Spark's error: the error of a lost task, the last line of a traceback.
-
-    Args:
-        failure: the whole error, with its traces.
-    """
+    """Return the most informative line of Spark's error: the error of a lost task, the last line of a traceback."""
     lost = _LOST.search(failure)
     said = _TRACE.split(failure[lost.end() :] if lost else failure, maxsplit=1)[0]
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it gave no cause"]
@@ -310,12 +301,7 @@ KILL_S = 10
 
 
 def check_versions(requires: Iterable[str], installed: Callable[[str], str | None]) -> Iterator[Finding]:
-    """Compare the installed versions with this Cairn's requirements.
-
-    Args:
-        requires: the requirements of the installed Cairn, and `PYSPARK`.
-        installed: returns the version of a distribution, None if it is not installed.
-    """
+    """Compare the installed versions with this Cairn's requirements."""
     for requirement in map(Requirement, requires):
         if requirement.marker is not None:
             continue  # of an extra
@@ -338,9 +324,7 @@ def check_versions(requires: Iterable[str], installed: Callable[[str], str | Non
 def check_features(airflow: str, *, whole: bool) -> Iterator[Finding]:
     """Find features that are switched off because this Airflow is too old for them.
 
-    Args:
-        airflow: its version.
-        whole: whether it supports every feature of Cairn.
+    `whole` tells whether it supports every feature of Cairn.
     """
     if not whole:
         yield warning(
@@ -387,11 +371,7 @@ def check_plugin(plugins: Iterable[EntryPoint], providers: Iterable[EntryPoint])
 
 
 def check_settings(number: Callable[[str, str], int]) -> Iterator[Finding]:
-    """Judge the settings that decide how soon a dead task is noticed, and how a killed task ends.
-
-    Args:
-        number: returns a whole number from Airflow's configuration by section and option.
-    """
+    """Judge the settings that decide how soon a dead task is noticed, and how a killed task ends."""
     timeout_s = number("scheduler", "task_instance_heartbeat_timeout")
     interval_s = number("workers", "min_heartbeat_interval")
     name = "[scheduler] task_instance_heartbeat_timeout"

@@ -37,15 +37,10 @@ def examine_worker(
 ) -> Examination:
     """Run every check of this machine, and of the cluster if requested.
 
-    Args:
-        s3: whether the storage is an `s3://` one, so that Spark needs jars for it.
-        spark_conf: conf that the stages get besides the site's defaults.
-        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked. Nor is it if the default
-            connection is not defined and no DAG is given: most jobs do without one.
-        dag_id: a DAG to check.
-        cluster: the Spark connection for checking the cluster, which starts an application there, or what else findings
-            name as its subject. None: no check of it.
-        ask: asks the cluster in another way than by that connection.
+    Without `airflow_api_conn_id` the API is not asked; nor is it if the default connection is not defined and no DAG is
+    given: most jobs do without one. `cluster` is the Spark connection for checking the cluster, which starts an
+    application there, or what else findings name as its subject; None: no check of it. `ask` asks the cluster in
+    another way.
     """
     done = Examination()
     facts = gather(os.environ, spark_conf)

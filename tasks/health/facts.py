@@ -92,14 +92,7 @@ def gather(
     binary: str = "spark-submit",
     run: Run | None = None,
 ) -> SparkFacts:
-    """Gather this machine's facts; starts Java and each Python once, to ask for their versions.
-
-    Args:
-        environ: the environment of the process that would start spark-submit.
-        conf: conf that the stages get besides the site's defaults.
-        binary: the program's name or path.
-        run: starts a command.
-    """
+    """Gather this machine's facts; starts Java and each Python once, to ask for their versions."""
     run = run or _run
     site = SparkSite(environ, binary)
     whole = {**site.conf, **(conf or {})}
@@ -144,8 +137,7 @@ def _run(command: list[str]) -> str:
 def java_major(version: str) -> int:
     """Return the major version; before Java 9 the first number was 1.
 
-    Args:
-        version: the full version, such as `17.0.12` or `1.8.0_412`.
+    The version is the full one, such as `17.0.12` or `1.8.0_412`.
     """
     numbers = [int(each) for each in re.findall(r"\d+", version)[:2]]
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
@@ -193,10 +185,7 @@ class ClusterFacts:
     def of(cls, text: str, *, over_connect: bool, has_code: bool = False) -> ClusterFacts:
         """Read the facts that the application has written.
 
-        Args:
-            text: its line of JSON.
-            over_connect: whether it was a client of a Spark Connect server.
-            has_code: whether the driver was given Cairn's code.
+        `text` is its line of JSON; `has_code` tells whether the driver was given Cairn's code.
         """
         found = json.loads(text)
         looked = found.pop("storage", {"failed": ""})
@@ -251,11 +240,8 @@ def ask_cluster(
 ) -> ClusterFacts | NoAnswer:
     """Run the application with a Spark connection, and return its facts.
 
-    Args:
-        conn_id: a connection of type `spark` or `spark_connect`.
-        conf: conf that the stages get.
-        answer_s: seconds after which the application is ended. None: `ANSWER_S`.
-        plain: makes the provider's hook for spark-submit; None: with the connection alone.
+    The application is ended after `answer_s` seconds; None: `ANSWER_S`. `plain` makes the provider's hook for
+    spark-submit; None: with the connection alone.
     """
     if answer_s is None:
         answer_s = ANSWER_S
@@ -355,11 +341,7 @@ class _Late(logging.Handler):
             self._kept = f"; it could not be ended, and may still run: {masked(str(error))}"
 
     def why(self, cause: str) -> NoAnswer:
-        """Return why there is no answer.
-
-        Args:
-            cause: the cause of the application's end, if it ended by itself.
-        """
+        """Return why there is no answer."""
         if self._over:
             last = f". The last of Spark's log: {self._last}" if self._last else ""
             return NoAnswer(Silence.FAILED, f"no answer within {self._answer_s:.0f} s{self._kept}{last}")
@@ -370,10 +352,6 @@ class _Late(logging.Handler):
 @contextmanager
 def bounded(answer_s: float, end: Callable[[], None]) -> Iterator[_Late]:
     """Bound an application's time.
-
-    Args:
-        answer_s: seconds after which it is ended.
-        end: ends it.
 
     Yields:
         What says afterwards why there is no answer.

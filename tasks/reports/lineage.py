@@ -108,12 +108,7 @@ def _run_facet() -> Any:
 
 
 class Names:
-    """Names the data sets of a job: relative to the storage, without the folders of single epochs.
-
-    Args:
-        storage: the job's storage.
-        job: its name.
-    """
+    """Names the data sets of a job: relative to the storage, without the folders of single epochs."""
 
     def __init__(self, storage: StorageUri, job: str) -> None:
         self.namespace, folder = _place(storage)

@@ -68,8 +68,7 @@ class SparkPlace:
 def history_server(conn_id: str) -> str:
     """Return the address of a Spark connection's history server; empty if it names none that can be used.
 
-    Args:
-        conn_id: the connection; its extra `history_server`, such as `https://spark-history.example.com`.
+    It is in the connection's extra `history_server`, such as `https://spark-history.example.com`.
     """
     try:
         found = BaseHook.get_connection(conn_id).extra_dejson.get(EXTRA)

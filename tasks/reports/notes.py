@@ -52,9 +52,7 @@ def completed(entry: EndedEntry, gaps: Iterable[ReadWindow] = ()) -> str:
 def owed(checkpoint: int, error: CallbackError) -> str:
     """Return a run's note: its checkpoint completed, and listeners could not be notified of it, or of one before.
 
-    Args:
-        checkpoint: its id.
-        error: names them, and the first one's failure is its cause.
+    The error names them, and the first one's failure is its cause.
     """
     names = ", ".join(f"`{each}`" for each in str(error.fields.get("failed", "")).split(", "))
     why = as_code(str(error.__cause__ or error))
@@ -63,12 +61,7 @@ def owed(checkpoint: int, error: CallbackError) -> str:
 
 
 def failed(ended: Failed, next_step: str) -> str:
-    """Return a run's note: its checkpoint failed, and what to do.
-
-    Args:
-        ended: its newest attempt.
-        next_step: the user's next step.
-    """
+    """Return a run's note: its checkpoint failed, and what to do."""
     cause = f"{as_code(cause_first(ended.detail))} ({ended.reason})" if ended.detail else str(ended.reason)
     return f"checkpoint {ended.checkpoint} failed · attempt {ended.attempt} · {cause} · {_one_line(next_step)}"
 
@@ -76,8 +69,7 @@ def failed(ended: Failed, next_step: str) -> str:
 def skipped(trigger: str) -> str:
     """Return a run's note: it was skipped, whatever became of its checkpoint before.
 
-    Args:
-        trigger: the task that triggers; its log has the reason.
+    The log of the task `trigger` has the reason.
     """
     return f"the run was skipped · the log of {trigger} says why"
 
@@ -85,11 +77,7 @@ def skipped(trigger: str) -> str:
 def failed_over(stage: str, why: str, pending: PendingDocument, *, final: bool) -> str:
     """Return the note of a run, and of the task that failed: which attempt follows.
 
-    Args:
-        stage: the failed stage.
-        why: its cause.
-        pending: the attempt that follows.
-        final: whether Airflow does not retry the task by itself.
+    `final` tells whether Airflow does not retry the task by itself.
     """
     restored = f"restores checkpoint {pending.restore.checkpoint}" if pending.restore else "starts empty"
     cause = f" ({as_code(why)})" if why else ""
@@ -99,12 +87,7 @@ def failed_over(stage: str, why: str, pending: PendingDocument, *, final: bool) 
 
 
 def rewound(checkpoint: int, actor: str) -> str:
-    """Return a run's note: its checkpoint was undone.
-
-    Args:
-        checkpoint: the checkpoint that the job went back to.
-        actor: the user who asked for it.
-    """
+    """Return a run's note: its checkpoint was undone."""
     undone = f"undone: {as_code(actor)} took the job back to checkpoint {checkpoint}"
     return f"{undone} · clear this run to read its input again"
 
@@ -112,13 +95,7 @@ def rewound(checkpoint: int, actor: str) -> str:
 def write(conn_id: str | None, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> None:
     """Write a job's line into the notes of a run and of some of its tasks; it replaces the line before.
 
-    Args:
-        conn_id: the connection to Airflow's API; None: nothing is written.
-        dag_id: the DAG's id.
-        run_id: the DAG run's id.
-        job: the job's name.
-        said: the line.
-        tasks: the tasks.
+    Without `conn_id` nothing is written.
     """
     if conn_id is None:
         return
@@ -150,11 +127,7 @@ def put(api: AirflowApiHook, dag_id: str, run_id: str, job: str, said: str, task
 def merged(note: str, job: str, said: str) -> str:
     """Return a note in which a job's line replaces the line before; every other line stays as it is.
 
-    Args:
-        note: the existing note.
-        job: the job's name.
-        said: the line. It is cut if the note would be longer than Airflow allows, and dropped if only a short
-            beginning would remain.
+    The line is cut if the note would be longer than Airflow allows, and dropped if only a short beginning would remain.
     """
     mark = f"Cairn: {job}: "
     kept = "\n".join(line for line in note.splitlines() if not line.startswith(mark))
