@@ -82,12 +82,7 @@ class Epochs:
 def run_pairs(cairn: Arm, plain: Arm, log: Path, pairs: int, before: int = 1) -> tuple[Epochs, Epochs]:
     """Run epochs of both arms alternately.
 
-    Args:
-        cairn: the arm with Cairn.
-        plain: the arm without.
-        log: the folder of Spark's event logs.
-        pairs: number of measured pairs.
-        before: pairs before the measured ones: the first has no state to restore, and warms the server.
+    Some pairs come before the measured ones: the first has no state to restore, and warms the server.
     """
     found = (Epochs(), Epochs())
     arms = (cairn, plain)
@@ -159,15 +154,7 @@ def on_kubernetes(stack: ExitStack, folder: Path) -> tuple[Sequence[str], dict[s
 def measure(
     folder: Path, flights: Path, pairs: int, transports: Sequence[str] = TRANSPORTS, before: int = 1
 ) -> dict[str, object]:
-    """Measure each transport in turn.
-
-    Args:
-        folder: for all files; deleted by the caller.
-        flights: the input, with a day for each epoch.
-        pairs: number of pairs of epochs, for each transport.
-        transports: the transports.
-        before: see `run_pairs`.
-    """
+    """Measure each transport in turn."""
     result: dict[str, object] = {}
     for name in transports:
         log = folder / f"events-{name}"

@@ -57,9 +57,7 @@ def spans(home: AirflowHome, storage: Path, run_id: str) -> tuple[float, float]:
 def measure(folder: Path, epochs: int) -> dict[str, object]:
     """Measure on a new Airflow.
 
-    Args:
-        folder: for all files; deleted by the caller.
-        epochs: number of measured epochs; one more runs before them, on an Airflow that has just started.
+    One more epoch runs before the measured ones, on an Airflow that has just started.
     """
     ensure_archive()
     storage = folder / "storage"

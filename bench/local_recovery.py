@@ -109,11 +109,7 @@ def figures(copied: Sequence[Spent], stored: Sequence[Spent]) -> dict[str, objec
 def measure(folder: Path, rows: int, pairs: int, before: int = 2) -> dict[str, object]:
     """Measure.
 
-    Args:
-        folder: for all files; deleted by the caller.
-        rows: number of rows of the state.
-        pairs: number of measured pairs of epochs.
-        before: pairs before the measured ones: the first has no state to restore, and they warm the server.
+    Some pairs come before the measured ones: the first has no state to restore, and they warm the server.
     """
     ensure_archive()
     copies = folder / "local-state"

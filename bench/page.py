@@ -69,12 +69,7 @@ def made(checkpoints: int) -> MemoryStore:
 
 
 class Asker:
-    """One app and its readers.
-
-    Args:
-        server: the API server's side.
-        now: the app's time; the machine's by default.
-    """
+    """One app and its readers."""
 
     def __init__(self, server: StandIn, now: list[float] | None = None) -> None:
         clock = time.monotonic if now is None else lambda: now[0]

@@ -96,12 +96,7 @@ def rows(folder: Path, arm: str) -> int:
 
 
 def problems(runs: Mapping[str, Run], found: Mapping[str, int]) -> list[str]:
-    """List deviations from the arms' table, which would make the figures meaningless.
-
-    Args:
-        runs: each arm's run.
-        found: the rows in each arm's final output.
-    """
+    """List deviations from the arms' table, which would make the figures meaningless."""
     line = [stage for region in REGIONS for stage in region]
     again = {HEALTHY: [], REGION: _region(), FULL: line[: line.index(DIES) + 1], RETRY: [DIES]}
     texts = []

@@ -44,12 +44,7 @@ SUFFIX = ".parquet"
 
 
 class Counted(S3Store):
-    """A store that counts the bytes of the files read here.
-
-    Args:
-        uri: the store's URI.
-        options: access to it.
-    """
+    """A store that counts the bytes of the files read here."""
 
     def __init__(self, uri: str, options: S3Options) -> None:
         super().__init__(uri, options)
@@ -66,13 +61,7 @@ class Counted(S3Store):
 
 
 class Bench:
-    """One job with its state, and two ways to copy that.
-
-    Args:
-        options: access to the server.
-        files: number of the state's files.
-        mib: size of each file.
-    """
+    """One job with its state, and two ways to copy that."""
 
     def __init__(self, options: S3Options, files: int, mib: float) -> None:
         self.options = options
@@ -160,14 +149,7 @@ class Bench:
 
 
 def measure(options: S3Options, files: int, mib: float, runs: int) -> dict[str, Any]:
-    """Measure both ways in turn.
-
-    Args:
-        options: access to an S3 server without these buckets.
-        files: number of the state's files.
-        mib: size of each file.
-        runs: number of runs of each way.
-    """
+    """Measure both ways in turn."""
     bench = Bench(options, files, mib)
     ways = ("savepoint_s3", "boto3_s3", "savepoint_files", "boto3_files")
     seconds: dict[str, list[float]] = {name: [] for name in ways}

@@ -74,9 +74,7 @@ spark.stop()
 class Job:
     """The job and its measurements.
 
-    Args:
-        folder: for its storage and its server's files.
-        idle: time without a session after which the server ends.
+    The server ends after the time `idle` without a session.
     """
 
     folder: Path
@@ -211,14 +209,7 @@ def environment(folder: Path) -> Iterator[None]:
 
 
 def measure(folder: Path, epochs: int, every: int, idle: timedelta) -> dict[str, object]:
-    """Run the epochs.
-
-    Args:
-        folder: for all files; deleted by the caller.
-        epochs: number of epochs.
-        every: epochs between two samples.
-        idle: time without a session after which the server ends.
-    """
+    """Run the epochs."""
     ensure_archive()
     with environment(folder):
         job = Job(folder, idle)

@@ -61,12 +61,7 @@ RATIOS = {
 
 
 def figures(appends: Mapping[str, Sequence[Append]], copies: Mapping[str, Sequence[Spent]]) -> dict[str, object]:
-    """Compute the ratios within the rounds, and the medians.
-
-    Args:
-        appends: by way, of each round, to tables on S3.
-        copies: the same to PostgreSQL.
-    """
+    """Compute the ratios within the rounds, and the medians."""
     spent: dict[str, Sequence[Spent]] = {**appends, **copies}
     found: dict[str, object] = {}
     for name, (above, below) in RATIOS.items():

@@ -54,7 +54,7 @@ _GONE, _CHANGED = 404, 409
 
 
 def labelled(hook: SparkSubmitHook, tokens: Iterable[str]) -> dict[str, str]:
-    """Find the pods of drivers by their executions' tokens, ended ones too; the ids are as the provider's operator has."""
+    """Find the pods of drivers by their executions' tokens, ended ones too, with ids as the provider's operator has."""
     namespace = str(hook._connection["namespace"])
     selector = f"{TOKEN_LABEL} in ({','.join(tokens)}),spark-role=driver"
     found = _client().list_namespaced_pod(namespace, label_selector=selector, _request_timeout=ANSWER_S)

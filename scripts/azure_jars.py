@@ -39,9 +39,5 @@ _AZURE = JarSet(
 
 
 def azure_jars() -> list[Path]:
-    """Give the local jars for `spark.jars`, fetching them first if they are not there (2.4 MB).
-
-    Raises:
-        SetupError: Maven Central cannot be reached, or there is no Java.
-    """
+    """Give the local jars for `spark.jars`, fetching them first if they are not there (2.4 MB)."""
     return _AZURE.jars()

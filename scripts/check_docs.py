@@ -80,11 +80,7 @@ def check_pages(root: Path) -> list[str]:
 
 
 def main() -> int:
-    """Check, and print what is wrong.
-
-    Returns:
-        The exit status.
-    """
+    """Check, and print what is wrong."""
     problems = check_pages(ROOT)
     for problem in problems:
         print(problem)

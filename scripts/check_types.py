@@ -29,11 +29,7 @@ OLDEST_DRIVER = "3.10"
 
 
 def main() -> int:
-    """Link the package under its import name, where mypy can see it, and check everything.
-
-    Returns:
-        mypy's exit status.
-    """
+    """Link the package under its import name, where mypy can see it, and check everything."""
     # The root of the repository is the package; by its own path mypy would take it for a package named like the clone's
     # folder, and imports of airflow_cairn for untyped ones.
     package = CACHE / "types" / "airflow_cairn"

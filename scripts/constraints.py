@@ -16,11 +16,7 @@ from .setup.uv import exported
 
 
 def constraints() -> list[str]:
-    """Give the lines of the file, each a package with its version.
-
-    Raises:
-        SetupError: uv is missing, or cannot read the lock file.
-    """
+    """Give the lines of the file, each a package with its version."""
     text = exported("--no-dev", "--no-emit-project", "--no-hashes", "--no-annotate", "--no-header")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     locked = [line for line in text.splitlines() if not line.startswith("pyspark==")]
@@ -30,11 +26,7 @@ def constraints() -> list[str]:
 def main(arguments: list[str]) -> int:
     """Write it.
 
-    Args:
-        arguments: the file, `.cache/constraints.txt` by default.
-
-    Returns:
-        The exit status.
+    The argument is the file, `.cache/constraints.txt` by default.
     """
     target = Path(arguments[0]) if arguments else CACHE / "constraints.txt"
     try:

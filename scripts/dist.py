@@ -18,11 +18,7 @@ from .setup.uv import ensure_uv
 def main(arguments: list[str]) -> int:
     """Make them.
 
-    Args:
-        arguments: the folder, which must not be there yet; `.cache/dist` by default, which is made anew.
-
-    Returns:
-        The exit status.
+    The argument is the folder, which must not be there yet; `.cache/dist` by default, which is made anew.
     """
     target = Path(arguments[0]) if arguments else CACHE / "dist"
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

@@ -94,11 +94,7 @@ def check_rows(): ...
 
 
 def doc_blocks(root: Path) -> Iterator[DocBlock]:
-    """Yield each Python and shell block of the pages that users read.
-
-    Args:
-        root: the repository.
-    """
+    """Yield each Python and shell block of the pages that users read."""
     for path in pages(root):
         name = path.relative_to(root).as_posix()
         if name != "README.md" and not name.startswith("docs/"):

@@ -39,11 +39,7 @@ def package(face: str) -> str:
 
 
 def exported(face: str) -> dict[str, Path]:
-    """Give what a face imports from below, and the module that defines each name.
-
-    Args:
-        face: the folder, such as `checkpoint`.
-    """
+    """Give what a face imports from below, and the module that defines each name."""
     folder = ROOT / face
     found: dict[str, Path] = {}
     for node in ast.walk(ast.parse((folder / "__init__.py").read_text())):
@@ -108,11 +104,7 @@ def names() -> str:
 
 
 def main() -> int:
-    """Print the list.
-
-    Returns:
-        The exit status.
-    """
+    """Print the list."""
     print(names())
     return 0
 

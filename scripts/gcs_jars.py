@@ -33,9 +33,5 @@ _GCS = JarSet(
 
 
 def gcs_jars() -> list[Path]:
-    """Give the local jars for `spark.jars`, fetching them first if they are not there (40 MB).
-
-    Raises:
-        SetupError: Maven Central cannot be reached, or there is no Java.
-    """
+    """Give the local jars for `spark.jars`, fetching them first if they are not there (40 MB)."""
     return _GCS.jars()

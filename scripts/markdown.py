@@ -29,8 +29,7 @@ class Block:
     def side(self, mark: str) -> Block:
         """Give one side of a `diff` of a Python file; any other block as it is.
 
-        Args:
-            mark: `-` for the file before, `+` for the file after.
+        The mark is `-` for the file before, `+` for the file after.
         """
         if self.language != "diff":
             return self
@@ -81,12 +80,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def with_links(text: str, change: Callable[[str], str]) -> str:
-    """Give a text with the target of each link changed; what stands in code stays.
-
-    Args:
-        text: Markdown.
-        change: from a target to the one that takes its place.
-    """
+    """Give a text with the target of each link changed; what stands in code stays."""
     lines = text.splitlines(keepends=True)
     for number, line in parse(text).prose:
         code = [match.span() for match in _INLINE_CODE.finditer(line)]

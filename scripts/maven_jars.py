@@ -44,11 +44,7 @@ class JarSet:
         return self._folder / "jars.json"
 
     def jars(self) -> list[Path]:
-        """Give the jars, fetching them first if they are not there.
-
-        Raises:
-            SetupError: Maven Central cannot be reached, there is no Java, or a jar is not the one that is written down.
-        """
+        """Give the jars, fetching them first if they are not there."""
         found = self._recorded()
         if found is None:
             with only_one():

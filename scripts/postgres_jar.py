@@ -10,10 +10,6 @@ _DRIVER = JarSet("postgresql", ("org.postgresql:postgresql:42.7.14",), ("org.che
 
 
 def postgres_jar() -> Path:
-    """Give the jar for `spark.jars`, fetched first if it is not there (1 MB).
-
-    Raises:
-        SetupError: Maven Central cannot be reached, or there is no Java.
-    """
+    """Give the jar for `spark.jars`, fetched first if it is not there (1 MB)."""
     (jar,) = _DRIVER.jars()
     return jar

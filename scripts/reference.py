@@ -182,11 +182,7 @@ def metrics() -> str:
 
 
 def matrix(kind: str) -> str:
-    """Write the table of the combinations of versions that `make matrix` runs.
-
-    Args:
-        kind: `airflow`, `drivers`, `connect` or `iceberg`.
-    """
+    """Write the table of the combinations of versions that `make matrix` runs."""
     from tests.matrix import cells  # they are the tests', and name what is installed for them
 
     tables = {
@@ -232,11 +228,7 @@ def marks() -> list[str]:
 
 
 def main(words: list[str]) -> int:
-    """Print one part, or with `--json` all parts of all pages by their marks.
-
-    Returns:
-        The exit status.
-    """
+    """Print one part, or with `--json` all parts of all pages by their marks."""
     if words == ["--json"]:
         print(json.dumps({mark: part(mark) for mark in marks()}))
     else:

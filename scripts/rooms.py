@@ -53,8 +53,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 def floor_of(module: str) -> tuple[int, str] | None:
     """Give the floor on which a module stands, and its room.
 
-    Args:
-        module: dotted, below the package, such as `checkpoint.store.acks`.
+    The module is dotted, below the package, such as `checkpoint.store.acks`.
 
     Returns:
         None for a module of a folder without rooms, and for a folder's own face.
@@ -101,11 +100,7 @@ def table() -> str:
 
 
 def main() -> int:
-    """Print the table.
-
-    Returns:
-        The exit status.
-    """
+    """Print the table."""
     print(table())
     return 0
 

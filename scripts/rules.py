@@ -40,14 +40,7 @@ def homeless(page: str, cited: dict[str, set[str]]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check all rules, or list the tests of some.
-
-    Args:
-        arguments: the rules whose tests to list, or nothing.
-
-    Returns:
-        The exit status.
-    """
+    """Check all rules, or list the tests of some."""
     page, cited = _PAGE.read_text(), citations(ROOT / "tests")
     known = rules(page)
     unknown = sorted({*cited, *arguments} - set(known))

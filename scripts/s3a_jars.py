@@ -44,20 +44,12 @@ _S3A = JarSet("s3a", PACKAGES, EXCLUDES)
 
 
 def s3a_jars() -> list[Path]:
-    """Give the local jars for `spark.jars`, fetching them first if they are not there.
-
-    Raises:
-        SetupError: Maven Central cannot be reached, or there is no Java.
-    """
+    """Give the local jars for `spark.jars`, fetching them first if they are not there."""
     return _S3A.jars()
 
 
 def main() -> int:
-    """Print the jars as one comma-separated line.
-
-    Returns:
-        The exit status.
-    """
+    """Print the jars as one comma-separated line."""
     try:
         print(",".join(str(jar) for jar in s3a_jars()))
     except SetupError as error:

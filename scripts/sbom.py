@@ -16,11 +16,7 @@ from .setup.uv import exported
 
 
 def sbom() -> dict[str, Any]:
-    """Give the document: each locked package, each jar with its checksum, and the S3 server's module.
-
-    Raises:
-        SetupError: uv is missing, or cannot read the lock file.
-    """
+    """Give the document: each locked package, each jar with its checksum, and the S3 server's module."""
     document: dict[str, Any] = json.loads(exported("--all-groups", "--format", "cyclonedx1.5"))
     document["components"] += pinned_parts()
     return document
@@ -29,11 +25,7 @@ def sbom() -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Write it.
 
-    Args:
-        arguments: the file, `.cache/sbom.cdx.json` by default.
-
-    Returns:
-        The exit status.
+    The argument is the file, `.cache/sbom.cdx.json` by default.
     """
     target = Path(arguments[0]) if arguments else CACHE / "sbom.cdx.json"
     try:

@@ -204,15 +204,7 @@ def attribute_docs(cls: type) -> dict[str, str]:
 
 
 def check(folder: Path, *, write: bool) -> list[str]:
-    """Compare the schemas in a folder with the types.
-
-    Args:
-        folder: where they stand.
-        write: write them instead.
-
-    Returns:
-        What is wrong, one line each.
-    """
+    """Compare the schemas in a folder with the types."""
     wanted = {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in schemas().items()}
     standing = {path.name: path.read_text() for path in folder.glob("*.json")}
     if not write:
@@ -228,14 +220,7 @@ def check(folder: Path, *, write: bool) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check or write the schemas.
-
-    Args:
-        arguments: `--write`, or nothing.
-
-    Returns:
-        The exit status.
-    """
+    """Check or write the schemas."""
     problems = check(FOLDER, write="--write" in arguments)
     for problem in problems:
         print(problem)

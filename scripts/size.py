@@ -146,11 +146,7 @@ def room_of(module: str) -> str:
 
 
 def main() -> int:
-    """Print the tables.
-
-    Returns:
-        The exit status.
-    """
+    """Print the tables."""
     print(f"{'':9} {'files':>6} {'lines':>7} {'code':>7} {'docstrings':>11} {'median':>7} {'longest':>8}")
     for name, folders in FOLDERS.items():
         sizes = [size_of(file.read_text()) for file in files_of(folders)]

@@ -25,9 +25,5 @@ _YARN = JarSet(
 
 
 def yarn_jars() -> list[Path]:
-    """Give the jars for the class path of YARN's daemons, beside the wheel's own; fetched first if not there (67 MB).
-
-    Raises:
-        SetupError: Maven Central cannot be reached, or there is no Java.
-    """
+    """Give the jars for the class path of YARN's daemons, beside the wheel's own; fetched if not there (67 MB)."""
     return _YARN.jars()

@@ -14,12 +14,7 @@ from scripts.harness.airflow_home import USERNAME, AirflowHome
 def airflow_for(folder: Path, dag_file: Path, facts: Mapping[str, object], cores: int, **options: Any) -> AirflowHome:
     """Prepare an Airflow; `with` starts it, and its DAG file is parsed some time afterwards.
 
-    Args:
-        folder: for its files; deleted by the caller.
-        dag_file: copied into the DAGs' folder.
-        facts: read by the DAG file, as JSON, from the variable `CAIRN_BENCH`.
-        cores: number of cores of the Spark master.
-        options: of the `AirflowHome`.
+    The DAG file reads the facts, as JSON, from the variable `CAIRN_BENCH`.
     """
     env = {
         "CAIRN_BENCH": json.dumps(facts),

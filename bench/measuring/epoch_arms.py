@@ -61,14 +61,7 @@ def program_env() -> dict[str, str]:
 
 
 class Programs:
-    """Starts the applications of one arm and waits for them.
-
-    Args:
-        folder: the arm's folder.
-        flights: the input.
-        conf: the conf of each spark-submit.
-        where: the options of spark-submit that say where the driver runs.
-    """
+    """Starts the applications of one arm and waits for them."""
 
     def __init__(
         self, folder: Path, flights: Path, conf: Mapping[str, str], where: Sequence[str] = ("--master", "local[2]")

@@ -32,13 +32,7 @@ def seconds(text: str) -> float:
 
 
 def shares(run: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], log: Path) -> dict[str, float]:
-    """Divide the time of a run between Airflow, the stages and Spark.
-
-    Args:
-        run: the run, from Airflow's API.
-        tasks: its tasks, likewise, by id without the group's.
-        log: the folder of Spark's event logs.
-    """
+    """Divide the time of a run between Airflow, the stages and Spark."""
     begin, end = seconds(run["start_date"]), seconds(run["end_date"])
     stages = [tasks[stage.uid] for stage in STAGES]
     running = epoch_work.union_s([(seconds(each["start_date"]), seconds(each["end_date"])) for each in stages])
@@ -89,12 +83,7 @@ def run_in_turns(home: AirflowHome, transport: str, log: Path, pairs: int) -> di
 def measure(folder: Path, flights: Path, pairs: int, transports: Sequence[str], settings: str) -> dict[str, object]:
     """Measure transports on one Airflow, as it comes, as docs/operations.md recommends, or set to be quick.
 
-    Args:
-        folder: for all files; deleted by the caller.
-        flights: the input, with a day for each epoch.
-        pairs: of epochs of each transport; one more comes before them and does not count.
-        transports: by which drivers run.
-        settings: one of `SETTINGS`.
+    One more pair of each transport comes first, and does not count.
     """
     logs = {name: folder / f"airflow-events-{name}" for name in transports}
     confs = {}

@@ -47,13 +47,7 @@ def events(folder: Path) -> Iterator[dict[str, object]]:
 
 
 def work(folder: Path, begin_s: float, end_s: float) -> Work:
-    """Measure the work between two moments of the applications that log into a folder.
-
-    Args:
-        folder: the folder of their event logs.
-        begin_s: seconds since 1970.
-        end_s: likewise.
-    """
+    """Measure the work between two moments of the applications that log into a folder."""
     begun: dict[object, float] = {}
     jobs_begun: dict[object, float] = {}
     spans, jobs, cpu_ns = [], [], 0

@@ -37,12 +37,7 @@ def write_input(spark: SparkSession, folder: Path, number: int, keys: int, rows:
 
 
 class Peer:
-    """One way to add each epoch's amounts to totals by key.
-
-    Args:
-        spark: the session of all ways.
-        folder: the input's folder; a folder below it is this way's.
-    """
+    """One way to add each epoch's amounts to totals by key."""
 
     name: str
     always_runs: ClassVar[bool] = False

@@ -20,9 +20,7 @@ _TARGET: Mapping[str, Any] = {"linestyle": "--", "color": "#b5541c"}
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draw four panels, both axes of each logarithmic.
 
-    Args:
-        result: the output of `bench.coordinator --json`.
-        path: the PNG file to write.
+    The result is the output of `bench.coordinator --json`.
     """
     figure, panels = plt.subplots(2, 2, figsize=(10, 7.5), constrained_layout=True)
     by_stages, by_subtasks = result["requests"], result["requests_of_one_stage"]

@@ -68,13 +68,7 @@ def figures(
 ) -> dict[str, object]:
     """Compute the figures of `bench.recovery` as its documentation defines them.
 
-    Args:
-        healthy: the run without a kill.
-        region: the run with Cairn's region failover.
-        full: the run with `failover="full"`.
-        retry: the run with Airflow's retry, without Cairn.
-        together: the tasks of the killed task's region.
-        died: the task whose first try was killed.
+    The run `retry` is with Airflow's retry, without Cairn. `together` are the tasks of the killed task's region.
     """
     whole = seconds(healthy.stages)
     region_share = seconds([each for each in healthy.stages if each.task in together]) / whole

@@ -15,11 +15,7 @@ _STORES = "org.apache.spark.sql.execution.streaming.state"
 
 @contextmanager
 def session(more: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Yield a local session.
-
-    Args:
-        more: conf beside the common one.
-    """
+    """Yield a local session."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("cairn-bench")

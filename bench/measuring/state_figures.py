@@ -35,11 +35,7 @@ class Round:
 def cycle(snapshot_bytes: int, run_bytes: int, share: float, *, partials: bool = False) -> dict[Kind, int]:
     """Count the epochs of each kind from one new base to the next, by a job's limits (semantics K3).
 
-    Args:
-        snapshot_bytes: bytes of a base.
-        run_bytes: bytes of an epoch's delta.
-        share: share of the keys that change in an epoch, drawn each time; a merged delta has each key once.
-        partials: the deltas are partial aggregates.
+    The share of the keys that change in an epoch is drawn each time; a merged delta has each key once.
     """
     counts: dict[Kind, int] = {"run": 0, "merge": 0, "base": 1}
     if merges.is_small([StateHandle("", "", snapshot_bytes, "")]):

@@ -17,14 +17,7 @@ Changed = Callable[[int], "DataFrame"]
 
 
 class Rival(ABC):
-    """One way, with a folder of its own.
-
-    Args:
-        spark: the session.
-        folder: the URL by which Spark writes.
-        changed: returns an epoch's rows.
-        columns: of a row, without its key.
-    """
+    """One way, with a folder of its own."""
 
     name: ClassVar[str]
 

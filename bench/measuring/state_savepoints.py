@@ -21,14 +21,6 @@ def both(
 ) -> dict[str, object]:
     """Take a savepoint with deltas, let a compaction make a base of them, and take another savepoint.
 
-    Args:
-        spark: the session that compacts and reads.
-        pipeline: an idle job whose state has deltas.
-        stage: the state's stage.
-        name: the state's name.
-        target: a folder for savepoints.
-        read: reads all of a DataFrame.
-
     Returns:
         For each savepoint: the seconds until it exists, with those of the compaction; the bytes of its data; the
         seconds to read its state.

@@ -92,13 +92,7 @@ class Append(Spent):
 
 
 class Plain:
-    """An append without Cairn.
-
-    Args:
-        spark: the session.
-        at: where the services are.
-        write: appends a DataFrame.
-    """
+    """An append without Cairn."""
 
     def __init__(self, spark: SparkSession, at: Services, write: Callable[[DataFrame], object]) -> None:
         self._spark, self._at, self._write = spark, at, write
@@ -111,14 +105,7 @@ class Plain:
 
 
 class Cairn:
-    """A job whose one stage appends to one table.
-
-    Args:
-        spark: the session.
-        at: where the services are.
-        name: the job's name.
-        sink: of the table.
-    """
+    """A job whose one stage appends to one table."""
 
     def __init__(self, spark: SparkSession, at: Services, name: str, sink: TableSink) -> None:
         self._spark, self._at, self.sink = spark, at, sink
@@ -245,12 +232,7 @@ def rows_of(spark: SparkSession, commits: int) -> dict[str, int]:
 
 
 class Postgres:
-    """Tables of PostgreSQL, and the ways to copy the same Parquet files into one.
-
-    Args:
-        spark: the session.
-        at: where the services are.
-    """
+    """Tables of PostgreSQL, and the ways to copy the same Parquet files into one."""
 
     def __init__(self, spark: SparkSession, at: Services) -> None:
         self._spark, self._at = spark, at

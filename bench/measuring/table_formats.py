@@ -139,12 +139,7 @@ class IcebergV3OnRead(Iceberg):
 
 
 def conf(folder: Path, jars: str) -> dict[str, str]:
-    """Return the session's conf for both formats.
-
-    Args:
-        folder: the ways' folder; Iceberg keeps each table in its way's folder.
-        jars: paths, separated by commas.
-    """
+    """Return the session's conf for both formats."""
     return {
         "spark.jars": jars,
         "spark.ui.showConsoleProgress": "false",
@@ -161,17 +156,7 @@ def conf(folder: Path, jars: str) -> dict[str, str]:
 def run_there(module: str, arguments: Sequence[str], *, to_s3: bool = False, env: Mapping[str, str] = _NO_ENV) -> int:
     """Run a benchmark in an environment with that Spark and both formats' jars; uv makes it at the first use.
 
-    Args:
-        module: the benchmark.
-        arguments: its arguments; `--jars` and the jars are added.
-        to_s3: whether it also has s3a, and this project's libraries of the tables.
-        env: variables beside this process's.
-
-    Returns:
-        Its exit status.
-
-    Raises:
-        SetupError: PyPI or Maven Central cannot be reached, or a jar has another checksum than recorded.
+    With `to_s3` it also has s3a, and this project's libraries of the tables.
     """
     from scripts.maven_jars import JarSet
     from scripts.postgres_jar import postgres_jar

@@ -28,10 +28,6 @@ def write_iceberg(table: Table, commits: int) -> None:
 
     All snapshots go in by one commit, and the older ones name the manifest list of the newest: an append reads that one
     alone, and as many lists would take minutes.
-
-    Args:
-        table: with the columns of `SCHEMA`.
-        commits: number of snapshots.
     """
     from pyiceberg.manifest import write_manifest_list
     from pyiceberg.table.snapshots import Snapshot
@@ -92,14 +88,7 @@ def _manifest(table: Table, number: int, snapshot: int) -> ManifestFile:
 
 
 def write_delta(url: str, options: Mapping[str, str], filesystem: FileSystem, commits: int) -> None:
-    """Make a table with so many versions that have added a file, and a checkpoint of its log half an interval ago.
-
-    Args:
-        url: its folder.
-        options: of the library, to reach the storage.
-        filesystem: begins at that folder.
-        commits: number of versions.
-    """
+    """Make a table with so many versions that have added a file, and a checkpoint of its log half an interval ago."""
     import deltalake
 
     settings: dict[str, Any] = {"storage_options": {**options}}

@@ -30,10 +30,7 @@ STAGE: dict[str, Any] = {
 def pipeline(arm: str, dying: bool, config: CheckpointConfig | None) -> None:
     """Make an arm's DAG: a line of stages, with pipelined edges between those of one region.
 
-    Args:
-        arm: the DAG's id, and the job's name.
-        dying: whether a driver dies, once.
-        config: the checkpoint configuration; None for Airflow's plain operators, without Cairn.
+    Without a configuration the operators are Airflow's own, without Cairn.
     """
     where = f"file://{FOLDER}/storage"
     with (

@@ -40,12 +40,7 @@ class Bar:
 
 @dataclass
 class Board:
-    """The content of the table. The watcher of the job fills it in, and a terminal draws it.
-
-    Args:
-        stages: in the order in which they run.
-        clock: gives seconds.
-    """
+    """The content of the table. The watcher of the job fills it in, and a terminal draws it."""
 
     stages: Sequence[str]
     clock: Callable[[], float]

@@ -26,15 +26,7 @@ class Comparison:
 
 
 def compare(coordinator: Coordinator, stage: str, name: str, key: list[str], expected: Path) -> Comparison:
-    """Compare one keyed state of the newest completed checkpoint with a folder of Parquet files.
-
-    Args:
-        coordinator: the job's.
-        stage: whose state.
-        name: the state's name.
-        key: its key columns.
-        expected: where the plain pass wrote the same columns.
-    """
+    """Compare one keyed state of the newest completed checkpoint with a folder of Parquet files."""
     ours, theirs = state_rows(coordinator, stage, name), _plain_rows(expected, key)
     differences = [
         f"{found}: expected {theirs.get(found)}, found {ours.get(found)}"

@@ -101,9 +101,7 @@ SCHEMA = pa.schema(
 def write_flights(target: Path, days: int) -> int:
     """Write `days` days of flights to one Parquet file, the same bytes' worth each time.
 
-    Args:
-        target: the file.
-        days: from 2001-01-01 on.
+    The first day is 2001-01-01.
 
     Returns:
         How many flights.

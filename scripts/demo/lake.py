@@ -32,13 +32,7 @@ Look = dict[str, Days]
 
 
 class Lake:
-    """The tables, made empty; they go with the folder and the server.
-
-    Args:
-        folder: for the tables' files and the catalog of Iceberg, a SQLite database.
-        dsn: of a PostgreSQL.
-        say: takes one line for the reader.
-    """
+    """The tables, made empty; they go with the folder and the server."""
 
     def __init__(self, folder: Path, dsn: str, say: Callable[[str], None]) -> None:
         folder.mkdir()
@@ -91,12 +85,7 @@ class Lake:
         return found
 
     def check(self, found: Look, completed: set[str]) -> None:
-        """Remember what a reader found, and say what is new.
-
-        Args:
-            found: by the reader.
-            completed: the days whose checkpoint was complete after that.
-        """
+        """Remember what a reader found, and say what is new."""
         self._looks += 1
         for day in sorted({day for days in found.values() for day in days}):
             for table, days in found.items():
@@ -114,10 +103,6 @@ class Lake:
 
     def conclude(self, totals: Path, completed: set[str]) -> bool:
         """Compare the tables with the plain pass, say the rows of each epoch, and what readers saw.
-
-        Args:
-            totals: where the plain pass wrote a row for each route.
-            completed: the days whose checkpoint is complete.
 
         Returns:
             Whether all is well.

@@ -22,12 +22,6 @@ class PlainPass:
     """One Spark application without Cairn, beside everything else: what the pipeline's state must equal.
 
     It takes what Airflow and the pipeline leave of the machine: its result is needed at the end only.
-
-    Args:
-        flights: the input.
-        epochs: days to count.
-        folder: takes its result.
-        say: takes one line for the reader.
     """
 
     def __init__(self, flights: Path, epochs: int, folder: Path, say: Callable[[str], None]) -> None:

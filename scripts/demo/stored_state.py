@@ -82,14 +82,7 @@ class Written:
 
 
 def written(coordinator: Coordinator, stage: str, name: str, whole: Path) -> Written:
-    """Compare what the last epoch wrote of a state with a snapshot of all of it.
-
-    Args:
-        coordinator: the job's.
-        stage: whose state.
-        name: the state's name.
-        whole: where the plain pass wrote the same rows.
-    """
+    """Compare what the last epoch wrote of a state with a snapshot of all of it."""
     sizes: list[dict[str, int]] = [{}]
     for entry in coordinator.head().completed[-2:]:
         contents = of_checkpoint(coordinator.files, entry.metadata, lambda uid: uid == stage)

@@ -32,21 +32,12 @@ class KillOrder:
 
 
 def programs_of(handover_key: str, token: str) -> list[psutil.Process]:
-    """Find the program that was started with a handover: a driver's JVM, or the client of a Spark server.
-
-    Args:
-        handover_key: of the execution.
-        token: the execution's.
-    """
+    """Find the program that was started with a handover: a driver's JVM, or the client of a Spark server."""
     return _processes(lambda process: _runs(process, handover_key, name_of(session_id(token))))
 
 
 def servers_of(nonce: str) -> list[psutil.Process]:
-    """Find the JVM of a job's Spark server.
-
-    Args:
-        nonce: of the server.
-    """
+    """Find the JVM of a job's Spark server."""
     folder = f"cairn-server-{nonce}"
     return _processes(lambda process: is_java(process) and any(folder in word for word in process.cmdline()))
 
@@ -55,11 +46,6 @@ def caught_writing(
     programs: list[psutil.Process], has_written: Callable[[], bool], has_acknowledged: Callable[[], bool]
 ) -> bool:
     """Let a program run a step at a time until it writes, so that it cannot be done between two looks.
-
-    Args:
-        programs: of one execution.
-        has_written: whether anything of what it writes is there.
-        has_acknowledged: whether it is too late.
 
     Returns:
         Whether it stands still in the middle of its write. If not, it runs on, or has ended.

@@ -13,11 +13,7 @@ from .board import Board
 
 
 class Terminal:
-    """Prints to standard output; draws tables only where that is a terminal.
-
-    Args:
-        console: where to; None for standard output.
-    """
+    """Prints to standard output; draws tables only where that is a terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)

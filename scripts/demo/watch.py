@@ -25,14 +25,7 @@ AT_WORK = "routes"
 
 
 class Watcher:
-    """Looks at the store again and again and tells what is new.
-
-    Args:
-        coordinator: the job's.
-        say: takes one line for the reader.
-        kill: what to kill; None for nothing.
-        board: is told of the epoch that runs; None where nothing draws it.
-    """
+    """Looks at the store again and again and tells what is new."""
 
     def __init__(
         self,

@@ -33,13 +33,7 @@ class TaskState:
 
 
 class AirflowApi:
-    """A client that logs in by itself, and again when its token has run out.
-
-    Args:
-        base_url: of the API server, without a trailing slash.
-        username: who logs in.
-        password: of the user.
-    """
+    """A client that logs in by itself, and again when its token has run out."""
 
     def __init__(self, base_url: str, username: str, password: str) -> None:
         self.base_url = base_url
@@ -52,11 +46,7 @@ class AirflowApi:
         self._http.close()
 
     def request(self, method: str, path: str, **options: Any) -> Any:
-        """Send one request below `/api/v2` and give its JSON, None for an empty answer.
-
-        Raises:
-            AirflowApiError: the status is 400 or higher.
-        """
+        """Send one request below `/api/v2` and give its JSON, None for an empty answer."""
         answer = self._send(method, path, **options)
         deadline = time.monotonic() + DATABASE_TIMEOUT_S
         while _was_not_written_down(answer) and time.monotonic() <= deadline:
@@ -86,9 +76,6 @@ class AirflowApi:
         """Have the API server make the routes that tasks ask, which it otherwise does when the first task starts.
 
         That takes seconds of a processor. While the other components start, no task waits for it.
-
-        Args:
-            timeout: seconds.
         """
         _checked(self._http.get("/execution/health", timeout=timeout))
 
@@ -106,11 +93,7 @@ class AirflowApi:
                 return found
 
     def wait_for_dag_files(self, names: Collection[str], timeout: float = 300) -> None:
-        """Wait until each of some DAG files has been parsed and has a DAG.
-
-        Raises:
-            WaitTimeoutError: not all have; the text holds the import errors.
-        """
+        """Wait until each of some DAG files has been parsed and has a DAG."""
 
         def parsed() -> bool:
             return set(names) <= {Path(dag["fileloc"]).name for dag in self._dags({})}
@@ -126,11 +109,7 @@ class AirflowApi:
         return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
 
     def wait_for_dag(self, dag_id: str, timeout: float = 300) -> None:
-        """Wait until a DAG has been parsed.
-
-        Raises:
-            WaitTimeoutError: it has not; the text holds the import errors.
-        """
+        """Wait until a DAG has been parsed."""
         wait_until(
             lambda: dag_id in self.dag_ids(),
             timeout,
@@ -240,14 +219,7 @@ class AirflowApi:
     def wait_for_run(
         self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = 600
     ) -> str:
-        """Wait until a DAG run is in one of `states`.
-
-        Returns:
-            The state.
-
-        Raises:
-            WaitTimeoutError: it is not; the text holds its tasks' states and the logs of those that did not succeed.
-        """
+        """Wait until a DAG run is in one of `states`."""
 
         def reached() -> str | None:
             state = self.run_state(dag_id, run_id)
@@ -259,14 +231,7 @@ class AirflowApi:
     def wait_for_task(
         self, dag_id: str, run_id: str, task_id: str, *, states: Collection[str], timeout: float = 600
     ) -> TaskState:
-        """Wait until a task is in one of `states`.
-
-        Returns:
-            The task instance.
-
-        Raises:
-            WaitTimeoutError: it is not; the text is as for `wait_for_run`.
-        """
+        """Wait until a task is in one of `states`."""
 
         def reached() -> TaskState | None:
             task = self.task(dag_id, run_id, task_id)

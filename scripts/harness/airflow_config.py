@@ -72,13 +72,7 @@ class AirflowPorts:
 
 
 def settings_for(home: Path, url: str, ports: AirflowPorts) -> Settings:
-    """Give the settings without which a home has no place and no ports of its own; the rest are Airflow's defaults.
-
-    Args:
-        home: AIRFLOW_HOME.
-        url: where the API server is found.
-        ports: where to listen.
-    """
+    """Give the settings without which a home has no place and no ports of its own; the rest are Airflow's defaults."""
     return {
         ("core", "dags_folder"): str(home / "dags"),
         ("core", "plugins_folder"): str(home / "plugins"),
@@ -106,9 +100,7 @@ def settings_for(home: Path, url: str, ports: AirflowPorts) -> Settings:
 def quick_settings(*, heartbeat_timeout: float, parallelism: int) -> Settings:
     """Give the settings by which an Airflow looks more often than by its defaults, and waits longer for a busy machine.
 
-    Args:
-        heartbeat_timeout: seconds without a task's heartbeat after which the scheduler takes it for dead.
-        parallelism: tasks that may run at once.
+    `heartbeat_timeout`: seconds without a task's heartbeat after which the scheduler takes it for dead.
     """
     return {
         ("core", "parallelism"): str(parallelism),

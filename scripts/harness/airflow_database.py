@@ -14,12 +14,7 @@ from ..setup.base import CACHE, ROOT
 
 
 def ensure_database(database: Path, migrate: Callable[[], object]) -> None:
-    """Make the SQLite database of a home, unless it is there.
-
-    Args:
-        database: its file.
-        migrate: creates the tables in `database`, as `airflow db migrate` does.
-    """
+    """Make the SQLite database of a home, unless it is there."""
     if database.exists():
         return
     digest = hashlib.sha256((ROOT / "uv.lock").read_bytes()).hexdigest()[:16]

@@ -154,15 +154,7 @@ class AirflowHome(Service):
         self._extra_env[name] = value
 
     def start(self, timeout: float = 600) -> None:
-        """Start Airflow and wait until every component says that it is healthy.
-
-        Args:
-            timeout: seconds.
-
-        Raises:
-            ProcessDiedError: one of the processes ended.
-            WaitTimeoutError: not all are healthy in time; the text holds the end of a log.
-        """
+        """Start Airflow and wait until every component says that it is healthy."""
         begin = time.monotonic()
         if self._database is None and self._programs == VENV / "bin":
             ensure_database(self.home / "airflow.db", lambda: self.command("db", "migrate"))
@@ -195,12 +187,7 @@ class AirflowHome(Service):
         self._processes.pop(component).stop(grace=0)
 
     def start_component(self, component: Component, timeout: float = 300) -> None:
-        """Start a component that was killed and wait until Airflow is healthy again.
-
-        Args:
-            component: which one.
-            timeout: seconds.
-        """
+        """Start a component that was killed and wait until Airflow is healthy again."""
         self._run(component).wait_until(lambda: self._unhealthy() == [], timeout, f"a healthy {component}")
 
     def process(self, component: Component) -> RealProcess:

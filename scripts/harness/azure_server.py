@@ -16,11 +16,7 @@ HOST = f"{EMULATED}.dfs.core.windows.net"
 
 
 class AzureServer(BucketServer):
-    """The server; objects live in its memory.
-
-    Args:
-        root: where to keep the log; None for a temporary folder.
-    """
+    """The server; objects live in its memory."""
 
     def __init__(self, root: Path | None = None) -> None:
         super().__init__("azure", root)
@@ -34,12 +30,7 @@ class AzureServer(BucketServer):
         return AzureOptions(self.endpoint_url)
 
     def start(self) -> None:
-        """Start the server and wait until it listens; if another program takes the port first, try again with another.
-
-        Raises:
-            ProcessDiedError: it ended at once, three times.
-            SetupError: it could not be installed.
-        """
+        """Start the server and wait until it listens; a port that another program takes is tried again."""
         program = ensure_azurite()
         quiet = ("--inMemoryPersistence", "--silent", "--skipApiVersionCheck")
         self.port = self.start_listening(

@@ -14,12 +14,7 @@ MANY = 150
 
 
 class BucketServer(Service):
-    """A server of buckets on loopback.
-
-    Args:
-        name: for the name of a temporary folder.
-        root: the folder; None for a temporary one.
-    """
+    """A server of buckets on loopback."""
 
     def __init__(self, name: str, root: Path | None) -> None:
         super().__init__(name, root)

@@ -14,11 +14,7 @@ from .ports import LOOPBACK
 
 
 class GcsServer(BucketServer):
-    """The server; objects live in its memory.
-
-    Args:
-        root: where to keep the log; None for a temporary folder.
-    """
+    """The server; objects live in its memory."""
 
     def __init__(self, root: Path | None = None) -> None:
         super().__init__("gcs", root)
@@ -32,12 +28,7 @@ class GcsServer(BucketServer):
         return GcsOptions(self.endpoint_url)
 
     def start(self) -> None:
-        """Start the server and wait until it listens; if another program takes the port first, try again with another.
-
-        Raises:
-            ProcessDiedError: it ended at once, three times.
-            SetupError: it could not be built.
-        """
+        """Start the server and wait until it listens; a port that another program takes is tried again."""
         program = ensure_gcs_server()
         self.port = self.start_listening(
             "fake-gcs-server",
@@ -49,11 +40,7 @@ class GcsServer(BucketServer):
         )
 
     def create_bucket(self, name: str) -> str:
-        """Make an empty bucket.
-
-        Returns:
-            Its name.
-        """
+        """Make an empty bucket."""
         made = requests.post(f"{self.endpoint_url}/storage/v1/b?project=tests", json={"name": name}, timeout=30)
         made.raise_for_status()
         return name

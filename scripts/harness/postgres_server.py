@@ -27,10 +27,8 @@ _UNPRIVILEGED = "nobody"
 class PostgresServer(Service):
     """The server; its data live in a folder that goes with it.
 
-    Args:
-        root: where to keep data, socket and log; None for a temporary folder.
-        for_java: whether it listens on a port of loopback too; anyone on this machine can then connect.
-        durable: whether a commit waits for the disk, as a server of one's own does.
+    With `for_java` it listens on a port of loopback too; anyone on this machine can then connect. If it is durable, a
+    commit waits for the disk, as on a server of one's own.
     """
 
     def __init__(self, root: Path | None = None, *, for_java: bool = False, durable: bool = False) -> None:
@@ -52,9 +50,6 @@ class PostgresServer(Service):
     def create_database(self, name: str) -> str:
         """Make an empty database in the running server.
 
-        Args:
-            name: of the database.
-
         Returns:
             What follows the scheme in its URL.
         """
@@ -63,12 +58,7 @@ class PostgresServer(Service):
         return f"{USER}@/{name}?host={self.root}&port={self._port}"
 
     def start(self) -> None:
-        """Make a database, start the server and wait until it answers.
-
-        Raises:
-            ProcessDiedError: it ended at once.
-            subprocess.CalledProcessError: no database could be made.
-        """
+        """Make a database, start the server and wait until it answers."""
         binaries, user = self._binaries(), _UNPRIVILEGED if os.geteuid() == 0 else None
         data = self.root / "data"
         make = [

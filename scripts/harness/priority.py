@@ -15,11 +15,7 @@ LOWEST = 19
 
 
 def session_niceness(pid: int) -> int | None:
-    """Give the niceness of a process's session; None where sessions have none.
-
-    Args:
-        pid: of any process in it.
-    """
+    """Give the niceness of a process's session; None where sessions have none."""
     try:
         words = _file(pid).read_text().split()
     except OSError:
@@ -28,12 +24,7 @@ def session_niceness(pid: int) -> int | None:
 
 
 def set_session_niceness(pid: int, niceness: int) -> None:
-    """Set the niceness of a process's session, where sessions have one and this may be done.
-
-    Args:
-        pid: of any process in it.
-        niceness: 0 to 19.
-    """
+    """Set the niceness of a process's session, where sessions have one and this may be done."""
     with suppress(OSError):
         # Linux lets users other than root do so ten times a second, and a container may not let them at all. Then the
         # session keeps its place, and the tests take longer.
@@ -41,11 +32,7 @@ def set_session_niceness(pid: int, niceness: int) -> None:
 
 
 def pass_on(pid: int) -> None:
-    """Give a session that this process has started the niceness of this process.
-
-    Args:
-        pid: of the session's first process.
-    """
+    """Give a session that this process has started the niceness of this process."""
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     if ours > 0:
         set_session_niceness(pid, ours)
@@ -54,10 +41,8 @@ def pass_on(pid: int) -> None:
 def give_way(pid: int, niceness: int = 3, of_session: int | None = None) -> None:
     """Have a session that this process has started give way to all others.
 
-    Args:
-        pid: of the session's first process.
-        niceness: of its processes, which cannot be taken back everywhere; 0 to 19.
-        of_session: of the session, which `set_session_niceness` may take back; None for the same.
+    The niceness of the processes cannot be taken back everywhere; that of the session `set_session_niceness` may take
+    back. None for the same.
     """
     os.setpriority(os.PRIO_PROCESS, pid, max(niceness, os.getpriority(os.PRIO_PROCESS, pid)))
     set_session_niceness(pid, niceness if of_session is None else of_session)

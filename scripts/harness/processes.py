@@ -42,13 +42,7 @@ class ProcessDiedError(AssertionError):
 class RealProcess:
     """One started process and all that it starts.
 
-    Args:
-        name: for messages and for the log's file name.
-        command: program and arguments.
-        log: the file that takes its output, appended to.
-        env: its whole environment; None for a copy of ours.
-        cwd: its working directory.
-        user: whom it runs as, with its own group; None for ourselves. Only root may choose.
+    It runs as `user`, with the user's own group: only root may choose.
     """
 
     def __init__(
@@ -113,12 +107,7 @@ class RealProcess:
             return False
 
     def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
-        """Wait for a condition while the process lives (see `wait.wait_until`).
-
-        Raises:
-            ProcessDiedError: the process ended first.
-            WaitTimeoutError: `timeout` seconds passed; the text holds the end of the log.
-        """
+        """Wait for a condition while the process lives (see `wait.wait_until`)."""
 
         def asked() -> T | None:
             answer = condition()
@@ -139,11 +128,7 @@ class RealProcess:
         self._popen.wait()
 
     def stop(self, grace: float = 10.0) -> None:
-        """End the process and all below it: SIGTERM, then SIGKILL to what still runs. A second call does nothing.
-
-        Args:
-            grace: seconds between the two.
-        """
+        """End the process and all below it: SIGTERM, then SIGKILL to what still runs. A second call does nothing."""
         stop_all([self], grace)
 
     def __enter__(self) -> RealProcess:
@@ -178,9 +163,7 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
 def stop_all(processes: Sequence[RealProcess], grace: float = 10.0) -> None:
     """End several processes and all below them together: SIGTERM, then SIGKILL to what still runs.
 
-    Args:
-        processes: which ones; those that ended already may have left children, which are ended too.
-        grace: seconds between the two for all together; 0 for SIGKILL at once.
+    Processes that ended already may have left children, which are ended too. Without grace they get SIGKILL at once.
     """
     if grace > 0:
         for member in _family(processes):

@@ -42,9 +42,7 @@ JARS = JarSet(
 class RestCatalog(Service):
     """The server.
 
-    Args:
-        postgres: keeps the catalog; it listens for Java.
-        warehouse: the folder of tables that are created without a location.
+    The PostgreSQL listens for Java. The warehouse is the folder of tables that are created without a location.
     """
 
     def __init__(self, postgres: PostgresServer, warehouse: Path) -> None:
@@ -57,12 +55,7 @@ class RestCatalog(Service):
         return f"http://{LOOPBACK}:{self.port}"
 
     def start(self) -> None:
-        """Start the server and wait until it listens.
-
-        Raises:
-            ProcessDiedError: it ended at once, three times.
-            SetupError: Maven Central cannot be reached, or a jar has another checksum than recorded.
-        """
+        """Start the server and wait until it listens."""
         of_spark = Path(pyspark.__file__).parent / "jars" / "*"
         classes = ":".join(map(str, [*JARS.jars(), postgres_jar(), of_spark]))
         java: list[str | Path] = [

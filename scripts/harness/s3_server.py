@@ -21,12 +21,8 @@ REGION = "us-east-1"
 class S3Server(BucketServer):
     """The server; objects live in a folder that goes with it.
 
-    Args:
-        root: where to keep the objects and the log; None for a temporary folder.
-        access_key: of the one account.
-        secret_key: of the one account.
-        keep_alive: let a client send many requests over one connection, as S3 does. False for clients of pyarrow: they
-            send a checksum after the data, versitygw leaves it unread, and takes it for the next request (HTTP 400).
+    With `keep_alive` a client may send many requests over one connection, as to S3. Clients of pyarrow may not: they
+    send a checksum after the data, versitygw leaves it unread, and takes it for the next request (HTTP 400).
     """
 
     region = REGION
@@ -66,12 +62,7 @@ class S3Server(BucketServer):
         return S3Options(self.endpoint_url, REGION, self.access_key, self.secret_key)
 
     def start(self) -> None:
-        """Start the server and wait until it listens; if another program takes the port first, try again with another.
-
-        Raises:
-            ProcessDiedError: it ended at once, three times.
-            SetupError: it could not be built.
-        """
+        """Start the server and wait until it listens; a port that another program takes is tried again."""
         program = ensure_s3_server()
         data = self.root / "data"
         data.mkdir(parents=True, exist_ok=True)
@@ -98,11 +89,7 @@ class S3Server(BucketServer):
         )
 
     def create_bucket(self, name: str) -> str:
-        """Make an empty bucket.
-
-        Returns:
-            Its name.
-        """
+        """Make an empty bucket."""
         self.client().create_bucket(Bucket=name)
         return name
 

@@ -18,9 +18,7 @@ from .processes import ProcessDiedError, RealProcess, stop_all
 class Service(ABC):
     """Runs from `with`, or from `start()`, to `stop()`; one that fails to start is stopped.
 
-    Args:
-        name: for the name of a temporary folder.
-        root: the folder; None for a temporary one that `stop()` removes.
+    Without `root` it has a temporary folder, which `stop()` removes.
     """
 
     stop_grace_s: ClassVar[float] = 3.0
@@ -39,11 +37,6 @@ class Service(ABC):
         self, name: str, command: Callable[[int], Sequence[str | Path]], env: Mapping[str, str] | None = None
     ) -> int:
         """Start a server on a free port and wait until it listens; a port that another program takes is tried again.
-
-        Args:
-            name: of the process and its log.
-            command: gives the command line for a port.
-            env: of the process; None: this one's.
 
         Returns:
             The port.

@@ -35,9 +35,6 @@ def wait_until(
             to half a second after ten seconds: each question costs the one who is asked.
         details: more text for the message, asked for only then (a log's tail, say).
 
-    Returns:
-        What `condition` returned.
-
     Raises:
         WaitTimeoutError: the deadline passed.
     """

@@ -15,11 +15,7 @@ _CHANGES = Path(__file__).with_name("azurite_changes.js")
 
 
 def ensure_azurite() -> list[str | Path]:
-    """Give the command of Azurite's blob service, installing it if it is not there.
-
-    Raises:
-        SetupError: a package cannot be fetched, or is not what is written down.
-    """
+    """Give the command of Azurite's blob service, installing it if it is not there."""
     folder, node = CACHE / f"azurite-{pins_of(_PINNED)}", ensure_node()
     if not folder.exists():
         with only_one():

@@ -30,12 +30,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def saying_how_far(part: str, every_s: float = 20.0) -> Iterator[None]:
-    """Say now and then how long a part has taken, and how much has been received: on a slow line nothing else would.
-
-    Args:
-        part: its name.
-        every_s: how often.
-    """
+    """Say now and then how long a part has taken, and how much has been received: on a slow line nothing else would."""
     began, before, over = time.monotonic(), _received(), threading.Event()
 
     def say_so() -> None:
@@ -65,10 +60,6 @@ def _received() -> int | None:
 
 def run(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
     """Run a command whose output the user should see.
-
-    Args:
-        command: program and arguments.
-        env: variables to add to this process's own.
 
     Raises:
         SetupError: the program is missing or ended with another status than 0.

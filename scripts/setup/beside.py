@@ -29,14 +29,7 @@ def ensure_launchers() -> Path:
 
 
 def _ensure(group: str) -> Path:
-    """Bring what `uv.lock` says of a group, without what `.venv` has already.
-
-    Returns:
-        A folder for `PYTHONPATH`, together with the Python of `.venv`.
-
-    Raises:
-        SetupError: uv is missing, or the packages cannot be installed.
-    """
+    """Bring what `uv.lock` says of a group, without what `.venv` has already."""
     lock = hashlib.sha256((ROOT / "uv.lock").read_bytes()).hexdigest()[:16]
     # By this name Hypothesis sees that it is nobody's own code, and does not read all of it for constants.
     folder = CACHE / f"{group}-{lock}" / "site-packages"

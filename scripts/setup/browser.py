@@ -42,12 +42,7 @@ class Browser:
 
 
 def ensure_browser() -> Browser:
-    """Give the browser, installing it and node if they are not there (130 MB to fetch, 420 MB on disk).
-
-    Raises:
-        SetupError: a package cannot be fetched or is not what is written down, or there is no Chromium for this
-            platform.
-    """
+    """Give the browser, installing it and node if they are not there (130 MB to fetch, 420 MB on disk)."""
     pins = pins_of(_PINNED)
     folder, node = CACHE / f"browser-{pins}", ensure_node()
     if not folder.exists():

@@ -25,21 +25,14 @@ _CURE = (
 
 
 def requirements(name: str) -> list[str | Path]:
-    """Give what makes `pip` or `uv pip` install exactly the recorded files of a tool.
-
-    Args:
-        name: `uv`, `go` or `node`.
-    """
+    """Give what makes `pip` or `uv pip` install exactly the recorded files of a tool."""
     return ["--require-hashes", "--requirement", FOLDER / f"{name}.txt"]
 
 
 def check_module(module: str, version: str, found: str) -> None:
     """Check a Go module against what is written down.
 
-    Args:
-        module: its path.
-        version: such as `v1.8.0`.
-        found: the sum that Go computed of what it fetched, `h1:…`.
+    `found` is the sum that Go computed of what it fetched, `h1:…`.
 
     Raises:
         SetupError: it is another content, or none is written down.
@@ -55,10 +48,6 @@ def check_module(module: str, version: str, found: str) -> None:
 
 def check_jars(name: str, jars: Iterable[Path]) -> None:
     """Check jars against what is written down.
-
-    Args:
-        name: of the set that they belong to.
-        jars: the files.
 
     Raises:
         SetupError: one has another content, or none is written down.
@@ -120,11 +109,7 @@ def sha256_of(path: Path) -> str:
 
 
 def main() -> int:
-    """Write down the jars that are there.
-
-    Returns:
-        The exit status.
-    """
+    """Write down the jars that are there."""
     jars = sorted((CACHE / "ivy").glob("*/jars/*.jar"))
     _JARS.write_text("".join(f"{sha256_of(jar)}  {jar.parent.parent.name}/{jar.name}\n" for jar in jars))
     print(f"{len(jars)} jars are written down; see what changed: git diff {_JARS.relative_to(Path.cwd())}")

@@ -8,10 +8,6 @@ from .venv import ensure_venv
 
 
 def ensure_classes() -> None:
-    """Make the archive, unless it is there.
-
-    Raises:
-        SetupError: it could not be made.
-    """
+    """Make the archive, unless it is there."""
     ensure_java()
     run([ensure_venv() / "python", "-m", "scripts.harness.spark.start"])

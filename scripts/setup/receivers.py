@@ -27,9 +27,5 @@ class Receivers:
 
 
 def ensure_receivers() -> Receivers:
-    """Give the programs, building them if they are not there.
-
-    Raises:
-        SetupError: there is no Go that builds them, and none could be fetched.
-    """
+    """Give the programs, building them if they are not there."""
     return Receivers(*(ensure_go_program(each) for each in (EXPORTER, PROMETHEUS, PROMTOOL)))

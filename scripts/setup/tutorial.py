@@ -21,11 +21,7 @@ EXTRAS = ("spark", "state")
 
 
 def ensure_tutorial() -> None:
-    """Install it once from uv's cache, which takes seconds, and where that fails from the package index.
-
-    Raises:
-        SetupError: uv is missing, or a package cannot be fetched or built.
-    """
+    """Install it once from uv's cache, which takes seconds, and where that fails from the package index."""
     uv, python = ensure_uv(), ensure_venv() / "python"
     cache = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
     digest = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "uv.lock"))).hexdigest()

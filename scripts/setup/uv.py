@@ -75,9 +75,6 @@ def ensure_uv() -> Path:
 def exported(*options: str) -> str:
     """Give what `uv export` makes of the lock file as it is, with all extras.
 
-    Args:
-        *options: of `uv export`.
-
     Raises:
         SetupError: uv is missing, or cannot read the lock file.
     """

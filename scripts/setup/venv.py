@@ -43,24 +43,10 @@ def _ensure(folder: Path, what: str, sync: tuple[str, ...], compile_own: tuple[s
 
 
 def ensure_venv() -> Path:
-    """Bring `.venv` to what `uv.lock` says; a few milliseconds if it is there already.
-
-    Returns:
-        The folder with its programs.
-
-    Raises:
-        SetupError: uv is missing, or the packages cannot be installed.
-    """
+    """Bring `.venv` to what `uv.lock` says; a few milliseconds if it is there already."""
     return _ensure(VENV, "the locked packages (2 GB)", _SYNC, _COMPILE)
 
 
 def ensure_site() -> Path:
-    """Bring the site generator to what `uv.lock` says of the group `site`.
-
-    Returns:
-        The folder with its programs.
-
-    Raises:
-        SetupError: uv is missing, or the packages cannot be installed.
-    """
+    """Bring the site generator to what `uv.lock` says of the group `site`."""
     return _ensure(SITE, "the site generator", (*_SYNC, "--only-group", "site"))

@@ -19,14 +19,7 @@ _STRICT = ("--fail-on-warning", "--keep-going", "--nitpicky", "--quiet")
 
 
 def main(arguments: list[str]) -> int:
-    """Build it, and say where it is.
-
-    Args:
-        arguments: of the command line.
-
-    Returns:
-        The exit status: 0, or 1 if a page has a broken link or cannot be read.
-    """
+    """Build it, and say where it is."""
     parser = argparse.ArgumentParser(prog="python -m scripts.site", description=__doc__)
     parser.add_argument("--source", default="", help="address of the repository's files, to which links to code lead")
     options = parser.parse_args(arguments)

@@ -40,11 +40,7 @@ class Section:
 
 
 def sections(index: str) -> list[Section]:
-    """Read which page is in which section.
-
-    Args:
-        index: the text of docs/README.md.
-    """
+    """Read which page is in which section."""
     found = []
     for part in index.split("\n## ")[1:]:
         links = (posixpath.normpath(f"docs/{target.partition('#')[0]}") for _, target in parse(part).links())
@@ -53,23 +49,14 @@ def sections(index: str) -> list[Section]:
 
 
 def below(path: str, text: str) -> list[str]:
-    """Give the pages that a README.md of a folder lists, all of them in that folder.
-
-    Args:
-        path: of the README.md, in the repository.
-        text: of it.
-    """
+    """Give the pages that a README.md of a folder lists, all of them in that folder."""
     folder = Path(path).parent
     targets = dict.fromkeys(target for _, target in parse(text).links())
     return [(folder / each).as_posix() for each in targets if each.endswith(".md") and "/" not in each]
 
 
 def unlisted(root: Path) -> list[str]:
-    """Give the pages below `root` to which no section of the index leads.
-
-    Args:
-        root: the repository.
-    """
+    """Give the pages below `root` to which no section of the index leads."""
     listed = {"README.md", _INDEX}
     for section in sections((root / _INDEX).read_text()):
         for page in section.pages:
@@ -82,12 +69,9 @@ def unlisted(root: Path) -> list[str]:
 class Sources:
     """Writes the sources of one site.
 
-    Args:
-        root: the repository.
-        folder: where they go; what is there is replaced.
-        forge: the address of the repository's files, such as `https://forge/owner/name/blob/main`; empty: the site has
-            a page of each file that a page links to.
-        generated: the parts of the pages that the code says, by their marks.
+    What is in the folder is replaced. `forge` is the address of the repository's files, such as
+    `https://forge/owner/name/blob/main`; empty: the site has a page of each file that a page links to. `generated` are
+    the parts of the pages that the code says, by their marks.
     """
 
     def __init__(self, root: Path, folder: Path, forge: str = "", generated: Mapping[str, str] | None = None) -> None:

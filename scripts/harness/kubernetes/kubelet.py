@@ -74,12 +74,7 @@ class Pod:
 class Kubelet:
     """Looks at the pods four times a second, and does what a node does; runs in a thread from `with` on.
 
-    Args:
-        server: the API server.
-        root: the folder for pods.
-        env: of every pod, besides its own.
-        spark_home: of the image.
-        python: of the image.
+    Each pod has `env` besides its own; `spark_home` and `python` are the image's.
     """
 
     def __init__(

@@ -35,11 +35,7 @@ def pod_path(namespace: str, name: str) -> str:
 
 
 class KubernetesServer(Service):
-    """The two programs, a certificate of their own, and a token for each user.
-
-    Args:
-        root: where to keep etcd's data, logs and kubeconfigs; None for a temporary folder.
-    """
+    """The two programs, a certificate of their own, and a token for each user."""
 
     stop_grace_s: ClassVar[float] = 0.0
     """Nothing is kept: the API server would wait for open requests."""
@@ -86,13 +82,7 @@ class KubernetesServer(Service):
         return KubernetesApi(self.url, self.certificate, self.token(user))
 
     def start(self) -> None:
-        """Start both and wait until the API server is ready.
-
-        Raises:
-            ProcessDiedError: one of them ended.
-            SetupError: they could not be built.
-            WaitTimeoutError: the API server was not ready in time.
-        """
+        """Start both and wait until the API server is ready."""
         programs = ensure_kubernetes()
         self.root.mkdir(parents=True, exist_ok=True)
         _write_certificate(self.certificate, self.key)
@@ -157,13 +147,7 @@ class KubernetesServer(Service):
 
 
 class KubernetesApi:
-    """The REST API as one user sees it; paths as in Kubernetes' reference, bodies as JSON.
-
-    Args:
-        url: of the API server.
-        certificate: by which it is known.
-        token: the user's.
-    """
+    """The REST API as one user sees it; paths as in Kubernetes' reference, bodies as JSON."""
 
     def __init__(self, url: str, certificate: Path, token: str) -> None:
         self._client = httpx.Client(

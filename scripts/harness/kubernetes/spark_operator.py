@@ -50,13 +50,7 @@ class Submission:
 
 
 class SparkOperator:
-    """Looks at the SparkApplications four times a second; runs in a thread from `with` on.
-
-    Args:
-        server: the API server.
-        root: the folder for logs, and for what `spark-submit` uploads.
-        env: of each `spark-submit`.
-    """
+    """Looks at the SparkApplications four times a second; runs in a thread from `with` on."""
 
     def __init__(self, server: KubernetesServer, root: Path, env: Mapping[str, str]) -> None:
         self._server = server

@@ -25,10 +25,7 @@ _START_TIMEOUT_S = 600.0
 class SparkCluster(Service):
     """The cluster. Executors get 1 GiB and one core each.
 
-    Args:
-        workers: how many.
-        root: where the workers keep their logs and work folders; None for a temporary folder.
-        env: variables for the daemons, and so for the executors and cluster-mode drivers.
+    The executors and cluster-mode drivers have `env` too.
     """
 
     def __init__(self, workers: int = 2, root: Path | None = None, *, env: Mapping[str, str] | None = None) -> None:
@@ -49,12 +46,7 @@ class SparkCluster(Service):
         return f"http://{LOOPBACK}:{self.web_port}"
 
     def start(self) -> None:
-        """Start the daemons and wait until every worker is registered.
-
-        Raises:
-            ProcessDiedError: one of them ended.
-            WaitTimeoutError: not all workers registered in time.
-        """
+        """Start the daemons and wait until every worker is registered."""
         self.port, self.web_port = free_port(), free_port()
         address = ["--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self.web_port)]
         self._run("master", [_MASTER, *address]).wait_until(

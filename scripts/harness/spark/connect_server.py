@@ -22,12 +22,8 @@ _START_TIMEOUT_S = 600.0
 class ConnectServer(Service):
     """The server; it takes a port that is free and tells it in its log.
 
-    Args:
-        conf: more conf.
-        root: where it keeps its log and its work; None for a temporary folder.
-        env: more variables: the token, and credentials of S3, which all its sessions share.
-        programs: where its `spark-submit` and its Python are.
-        few_rows: start with the conf for queries over a few rows; False: as Spark is by itself.
+    All its sessions share what `env` has: the token, credentials of S3. With `few_rows` it starts with the conf for
+    queries over a few rows, without as Spark is by itself.
     """
 
     def __init__(
@@ -51,12 +47,7 @@ class ConnectServer(Service):
         return self._processes["server"]
 
     def start(self) -> None:
-        """Start it and wait until it says at which port it listens.
-
-        Raises:
-            ProcessDiedError: it ended.
-            WaitTimeoutError: it was not up in time.
-        """
+        """Start it and wait until it says at which port it listens."""
         conf = {
             "spark.connect.grpc.binding.address": "localhost",
             "spark.connect.grpc.binding.port": "0",

@@ -35,9 +35,7 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 class YarnCluster(Service):
     """The two daemons and the containers that they start.
 
-    Args:
-        root: where the daemons keep logs, containers and configuration; None for a temporary folder.
-        memory_mb: what the node gives to containers. A driver of 512 MB takes 896 of it, an executor likewise.
+    A driver of 512 MB takes 896 of `memory_mb`, which the node gives to containers, and an executor likewise.
     """
 
     def __init__(self, root: Path | None = None, *, memory_mb: int = 3072) -> None:
@@ -72,12 +70,7 @@ class YarnCluster(Service):
         }
 
     def start(self) -> None:
-        """Start the daemons and wait until the node is running.
-
-        Raises:
-            ProcessDiedError: one of them ended.
-            WaitTimeoutError: the node did not join in time.
-        """
+        """Start the daemons and wait until the node is running."""
         self._write_conf()
         self._run("resourcemanager", "ResourceManager")
         node = self._run("nodemanager", "NodeManager")
@@ -92,11 +85,7 @@ class YarnCluster(Service):
         return sum(node["state"] == "RUNNING" for node in _rows(found, "nodes", "node"))
 
     def applications(self) -> list[dict[str, Any]]:
-        """Give what the ResourceManager tells about each application, oldest first: `state`, `finalStatus`, ….
-
-        Raises:
-            OSError: it does not answer.
-        """
+        """Give what the ResourceManager tells about each application, oldest first: `state`, `finalStatus`, …."""
         found = _rows(self._ask("apps", must_answer=True), "apps", "app")
         return sorted(found, key=lambda app: str(app["id"]))
 
