@@ -141,25 +141,24 @@ def age(word: str) -> int:
 
 def lines(found: Examination) -> Iterator[str]:
     """Yield the findings as lines, errors first, and the number of checks."""
-    columns = text.width()
     for each in found.sorted():
-        yield from _finding(each, columns)
+        yield from _finding(each)
         yield ""
     for name, reason in found.skipped.items():
-        yield from text.paragraph(f"not checked: {name}: {reason}", columns)
+        yield from text.paragraph(f"not checked: {name}: {reason}")
     for hint in found.hints:
-        yield from text.paragraph(f"hint: {hint}", columns)
+        yield from text.paragraph(f"hint: {hint}")
     errors = sum(each.severity is Severity.ERROR for each in found.findings)
     warnings = len(found.findings) - errors
     said = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}; " if found.findings else "nothing is wrong; "
     yield f"{said}{_count(len(found.passed), 'check')} passed, {len(found.skipped)} not made"
 
 
-def _finding(each: Finding, columns: int) -> Iterator[str]:
-    yield from text.paragraph(f"{each.severity.upper()} {each.name}: {each.subject}", columns)
-    yield from text.labelled("what", each.what, columns)
-    yield from text.labelled("why", each.why, columns)
-    yield from text.labelled("to mend it", each.mend, columns)
+def _finding(each: Finding) -> Iterator[str]:
+    yield from text.paragraph(f"{each.severity.upper()} {each.name}: {each.subject}")
+    yield from text.labelled("what", each.what)
+    yield from text.labelled("why", each.why)
+    yield from text.labelled("to mend it", each.mend)
 
 
 def _count(number: int, of: str) -> str:

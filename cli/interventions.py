@@ -58,7 +58,7 @@ def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
     was = f"{wording.how_stopped(head.stopped)} and goes on" if head.stopped else "not stopped"
     if stopping is not None:
         was = f"being stopped with savepoint {stopping.id}, which is cancelled"
-    lines = text.paragraph(f"{coordinator.job} was {was}: {where}", text.width())
+    lines = text.paragraph(f"{coordinator.job} was {was}: {where}")
     lines += _next_start(head.latest_completed())
     gave_up = stopping.id if stopping else None
     document = {"job": coordinator.job, "checkpoint": latest, "was_stopped": head.stopped, "gave_up_stop": gave_up}
@@ -72,20 +72,17 @@ def _next_start(latest: CompletedEntry | None) -> list[str]:
         return []
     return text.paragraph(
         f"its input is read up to {newest:%Y-%m-%d %H:%M:%SZ}: the next run's data interval has to start there "
-        "(start_date of a new DAG)",
-        text.width(),
+        "(start_date of a new DAG)"
     )
 
 
 def _start_plan(head: Head, plan: StartPlan) -> Iterator[str]:
-    given_up, columns = plan.gives_up, text.width()
+    given_up = plan.gives_up
     held = f"everything up to checkpoint {given_up.back_to}" if given_up.back_to else "nothing of what the job has done"
     said = f"the savepoint holds {held}. By starting from it {head.job} loses what it lacks:"
-    yield from text.paragraph(said, columns)
+    yield from text.paragraph(said)
     if given_up.checkpoints:
-        yield from text.paragraph(
-            f"checkpoints {', '.join(map(str, given_up.checkpoints))}, which cannot come back", columns
-        )
+        yield from text.paragraph(f"checkpoints {', '.join(map(str, given_up.checkpoints))}, which cannot come back")
     if given_up.epochs:
         yield "these DAG runs, which have to run again, in this order:"
         yield from (f"  {run_of_head(head, epoch)}" for epoch in given_up.epochs)
@@ -95,25 +92,22 @@ def _start_plan(head: Head, plan: StartPlan) -> Iterator[str]:
 
 
 def _started(head: Head, savepoint: ObjectStore, plan: StartPlan, found: Started) -> Iterator[str]:
-    columns, job = text.width(), head.job
+    job = head.job
     if found.allowed:
         yield from text.paragraph(
             f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; the next epoch, which "
-            "restores that, may now leave behind what no stage claims",
-            columns,
+            "restores that, may now leave behind what no stage claims"
         )
         return
     if not found.created:
         yield from text.paragraph(
             f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; nothing was changed. To "
-            "go back to it once more, give --again",
-            columns,
+            "go back to it once more, give --again"
         )
         return
     yield from text.paragraph(
         f"{job} starts from {savepoint.uri}: {found.files} files, {wording.size(found.size_bytes)}, are now its "
-        f"checkpoint {found.checkpoint}, which the next epoch restores",
-        columns,
+        f"checkpoint {found.checkpoint}, which the next epoch restores"
     )
     runs = [*found.gave_up.epochs, *found.gave_up.pending_epochs]
     if runs:
@@ -122,8 +116,7 @@ def _started(head: Head, savepoint: ObjectStore, plan: StartPlan, found: Started
     if plan.origin.job != job:
         yield from text.paragraph(
             f"it was taken of {plan.origin.job}, and holds that job's epochs up to {run_id_of(plan.origin.epoch)}; see "
-            f"that {job} has no runs of the same input",
-            columns,
+            f"that {job} has no runs of the same input"
         )
 
 
@@ -165,12 +158,11 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
 
 
 def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> Iterator[str]:
-    columns = text.width()
     where = f"checkpoint {found.checkpoint}, which holds everything up to {run_of_head(head, found.epoch)}"
     if not found.undone:
-        yield from text.paragraph(f"{head.job} is already at {where}: there is nothing to undo", columns)
+        yield from text.paragraph(f"{head.job} is already at {where}: there is nothing to undo")
         return
-    yield from text.paragraph(f"{head.job} goes back to {where}. This undoes {_ids(found.undone)}", columns)
+    yield from text.paragraph(f"{head.job} goes back to {where}. This undoes {_ids(found.undone)}")
     yield "these DAG runs have to run again, in this order:"
     yield from (f"  {run_of_head(head, epoch)}" for epoch in found.epochs)
     if found.aborted:
@@ -181,26 +173,25 @@ def _rewind_plan(head: Head, found: Rewound, changes: list[dict[str, Any]]) -> I
     for each in changes:
         of = f"{each['table']}: " if each["table"] else ""
         yield f"  checkpoint {each['checkpoint']}: {of}{table_changes.what(each)}"
-        yield from text.paragraph(f"    {table_changes.said(each)}", columns)
+        yield from text.paragraph(f"    {table_changes.said(each)}")
         if each["rolls_back"]:
             continue
         if each["give_up"]:
             yield f"      {each['give_up']}"
         if each["only_if"]:
-            yield from text.paragraph(f"    to take back this and what came after: {each['only_if']}", columns)
+            yield from text.paragraph(f"    to take back this and what came after: {each['only_if']}")
         if each["roll_back"]:
             yield f"      {each['roll_back']}"
     what = f"what {'else ' if changes else ''}was committed outside for them stays there"
     said = f"{what}; listeners are notified once more when they complete"
-    yield from text.paragraph(said, columns)
+    yield from text.paragraph(said)
 
 
 def _rewound(found: Rewound) -> Iterator[str]:
     if found.undone:
         yield from text.paragraph(
             f"rewound: the next epoch restores checkpoint {found.checkpoint}. Clear those DAG runs one after the "
-            "other, the oldest first, before another one starts",
-            text.width(),
+            "other, the oldest first, before another one starts"
         )
 
 
@@ -288,7 +279,7 @@ def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[s
     before = describe_owner(found.before) if found.before else "no recorded owner"
     said = f"{coordinator.job} belongs to {describe_owner(found.after)}"
     said += " as before" if found.before == found.after else f" now; before: {before}"
-    lines = list(text.paragraph(said, text.width()))
+    lines = text.paragraph(said)
     if found.aborted:
         lines.append(f"ended: checkpoint {', '.join(str(each) for each in found.aborted)}")
     document = {
@@ -313,11 +304,11 @@ def mirror(coordinator: Coordinator, target: ObjectStore) -> tuple[list[str], di
     run = run_of_head(coordinator.head(), found.epoch)
     said = f"{target.uri} holds {coordinator.job} up to checkpoint {found.checkpoint}, {run}: "
     said += f"{found.files} files copied, {wording.size(found.size_bytes)}; {found.deleted} deleted"
-    lines = text.paragraph(said, text.width())
+    lines = text.paragraph(said)
     lines += [f"not deleted: {failure.key}: {failure.reason}" for failure in found.failures]
     document = {"job": coordinator.job, "mirror": target.uri, **asdict(found), "run_id": run_id_of(found.epoch)}
     del document["epoch"]
-    return list(lines), document, bool(found.failures)
+    return lines, document, bool(found.failures)
 
 
 def give_up(coordinator: Coordinator, uri: str, opened: Callable[[], ObjectStore]) -> tuple[list[str], dict[str, Any]]:
@@ -356,14 +347,13 @@ def activate(
 
 
 def _lines(coordinator: Coordinator, found: Activation, first: ObjectStore | None) -> Iterator[str]:
-    columns, head = text.width(), found.head
+    head = found.head
     of, latest = head.mirror_of, head.latest_completed()
     assert of is not None
     assert latest is not None
     yield from text.paragraph(
         f"{coordinator.files.store.uri} holds {coordinator.job} of {of.uri} up to checkpoint {latest.id}, "
-        f"{run_of_head(head, latest.epoch)}, as of {wording.moment(of.at_ms)}. Runs after that have to run again here",
-        columns,
+        f"{run_of_head(head, latest.epoch)}, as of {wording.moment(of.at_ms)}. Runs after that have to run again here"
     )
     if of.again:
         yield "these had begun:"
@@ -371,15 +361,13 @@ def _lines(coordinator: Coordinator, found: Activation, first: ObjectStore | Non
     if first is None and not found.done:
         yield from text.paragraph(
             f"{of.uri} is not asked. If it still answers, give --from: the job ends there, and nothing is lost. "
-            "Otherwise see that its DAG is paused: what completes there from now on is lost",
-            columns,
+            "Otherwise see that its DAG is paused: what completes there from now on is lost"
         )
     yield from text.paragraph(
         "sinks outside of the storage are as they are: what they have committed since stays, and runs that run again "
-        "commit again",
-        columns,
+        "commit again"
     )
     for each in found.staged:
         what = "its metadata is unreadable" if each.names is None else ", ".join(each.names) or "nothing"
         told = f"; told again: {', '.join(each.undelivered)}" if each.undelivered else ""
-        yield from text.paragraph(f"  checkpoint {each.checkpoint} has staged: {what}{told}", columns)
+        yield from text.paragraph(f"  checkpoint {each.checkpoint} has staged: {what}{told}")

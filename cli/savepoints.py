@@ -178,21 +178,19 @@ def in_flight(entry: SavepointEntry) -> str:
 
 
 def _savepoint_lines(coordinator: Coordinator, entry: SavepointEntry) -> Iterator[str]:
-    columns, job = text.width(), coordinator.job
+    job = coordinator.job
     if entry.status is Status.COMPLETED:
         yield entry.uri
         yield from text.paragraph(
             f"savepoint {entry.id} of {job}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
-            f"{entry.files} files, {wording.size(entry.size_bytes)}{in_flight(entry)}",
-            columns,
+            f"{entry.files} files, {wording.size(entry.size_bytes)}{in_flight(entry)}"
         )
     elif entry.status is Status.FAILED:
-        yield from text.paragraph(f"savepoint {entry.id} FAILED: {cause_first(entry.detail, entry.reason)}", columns)
+        yield from text.paragraph(f"savepoint {entry.id} FAILED: {cause_first(entry.detail, entry.reason)}")
     else:
         yield from text.paragraph(
             f"savepoint {entry.id} of {job} waits for {coordinator.awaited_by(entry)}. Then ask again with the same "
-            f"request id, {entry.request}, or give --wait",
-            columns,
+            f"request id, {entry.request}, or give --wait"
         )
 
 
@@ -210,14 +208,12 @@ def _cells(entry: SavepointEntry, columns: int) -> tuple[str, ...]:
 
 
 def _lost(plan: Disposal) -> Iterator[str]:
-    columns = text.width()
     yield from text.paragraph(
         f"savepoint of {plan.job}: {plan.files} files, {wording.size(plan.size_bytes)}, are deleted and "
-        "cannot come back",
-        columns,
+        "cannot come back"
     )
     for why in plan.against:
-        yield from text.paragraph(f"although {why}", columns)
+        yield from text.paragraph(f"although {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,27 +322,25 @@ def _pause(airflow: Airflow, job: str, entry: SavepointEntry) -> None:
 def _stop_lines(
     coordinator: Coordinator, entry: SavepointEntry, run: str | None, airflow: Airflow | None, *, stopped: bool
 ) -> Iterator[str]:
-    columns, job = text.width(), coordinator.job
+    job = coordinator.job
     paused = f"{airflow.dag_id} is paused" if airflow else "pause the DAG, so that its runs do not fail"
     if entry.status is Status.COMPLETED and not stopped:
         yield entry.uri
-        yield from text.paragraph(f"{job} had stopped with savepoint {entry.id}, and was resumed since", columns)
+        yield from text.paragraph(f"{job} had stopped with savepoint {entry.id}, and was resumed since")
     elif entry.status is Status.COMPLETED:
         yield entry.uri
         yield from text.paragraph(
             f"{job} has stopped with savepoint {entry.id}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
             f"{entry.files} files, {wording.size(entry.size_bytes)}{in_flight(entry)}. It takes no request until "
-            f"`cairn resume {job} {coordinator.files.storage_option}`; {paused}",
-            columns,
+            f"`cairn resume {job} {coordinator.files.storage_option}`; {paused}"
         )
     elif entry.status is Status.FAILED:
         why = cause_first(entry.detail, entry.reason)
-        yield from text.paragraph(f"{job} goes on: savepoint {entry.id} FAILED: {why}", columns)
+        yield from text.paragraph(f"{job} goes on: savepoint {entry.id} FAILED: {why}")
     elif run is not None and entry.waits:
         yield from text.paragraph(
             f"{job} is being stopped; no run begins but its last one. When that has completed, ask again with the same "
-            "request id",
-            columns,
+            "request id"
         )
         if airflow is None:
             yield from _trigger_run(run)
@@ -354,8 +348,7 @@ def _stop_lines(
         yield from text.paragraph(
             f"{job} is being stopped; the savepoint waits for {coordinator.awaited_by(entry)}. No run begins after "
             f"that. Then ask again with the same request id, {entry.request}, or give --wait. Do not pause the DAG "
-            "before: Airflow starts no tasks of a paused one",
-            columns,
+            "before: Airflow starts no tasks of a paused one"
         )
 
 

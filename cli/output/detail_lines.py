@@ -24,9 +24,9 @@ _UNKNOWN = "-"
 def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
     """Return the lines about a checkpoint, and about its stages up to the limit."""
     columns = text.width()
-    written = list(_head(files.job, files.store.uri, found, columns))
+    written = list(_head(files.job, files.store.uri, found))
     if not found.stages:
-        return [*written, "", *text.paragraph(found.why_no_stages, columns)]
+        return [*written, "", *text.paragraph(found.why_no_stages)]
     shown, left_out = found.stages[:limit], len(found.stages) - limit
     written += ["", *_stage_table(found, shown, columns)]
     if left_out > 0:
@@ -43,19 +43,19 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
                 did = "has still to read from" if stage.acknowledged else "was left out, and has in its backlog"
             written += [
                 "",
-                *text.paragraph(f"{stage.stage} {did}: {', '.join(map(found.run_text, stage.owes))}", columns),
+                *text.paragraph(f"{stage.stage} {did}: {', '.join(map(found.run_text, stage.owes))}"),
             ]
         if stage.handed_on is not None:
             it = stage.handed_on
             rows = "" if it.rows is None else f", {it.rows:,} rows"
             what = "file" if it.files == 1 else "files"
             said = f"{stage.stage} handed on {it.files:,} {what}, {wording.size(it.size_bytes)}{rows}, deleted since"
-            written += ["", *text.paragraph(said, columns)]
+            written += ["", *text.paragraph(said)]
         for check in stage.failed_checks:
-            written += ["", *text.paragraph(f"{stage.stage} went on although {check}", columns)]
+            written += ["", *text.paragraph(f"{stage.stage} went on although {check}")]
         if stage.problem or stage.declined:
             said = f"BROKEN: {stage.problem}" if stage.problem else f"declined: {stage.declined}"
-            written += ["", *text.paragraph(f"{stage.stage} {said}", columns)]
+            written += ["", *text.paragraph(f"{stage.stage} {said}")]
     outputs = list(_outputs(shown, columns))
     if outputs:
         known = any(cells[-1] != _UNKNOWN for cells in outputs)
@@ -73,41 +73,39 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
         written += ["", "tables outside of the storage:"]
     for each in found.changes:
         made = "owed" if each.give_up else "committed"
-        written += text.paragraph(f"  {each.table}  {each.title}: {each.what}, {made}", columns)
+        written += text.paragraph(f"  {each.table}  {each.title}: {each.what}, {made}")
         if each.give_up:
-            written += [*text.paragraph(f"    {NEXT} To give it up:", columns), f"      {each.give_up}"]
+            written += [*text.paragraph(f"    {NEXT} To give it up:"), f"      {each.give_up}"]
     return written
 
 
-def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
+def _head(job: str, storage: str, found: CheckpointDetails) -> Iterator[str]:
     row = found.row
     in_stages = f" in {', '.join(sorted(found.failed_stages))}" if found.failed_stages else ""
     yield f"checkpoint {row.id} of {job}: {row.said}{in_stages}"
     if row.failed:
-        yield from text.labelled("why", found.why, columns)
+        yield from text.labelled("why", found.why)
     for other in row.others:
-        yield from text.labelled("with it", other, columns)
+        yield from text.labelled("with it", other)
     if row.status is Status.FAILED:
-        yield from text.labelled("what next", found.next_step(storage), columns)
-    yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
+        yield from text.labelled("what next", found.next_step(storage))
+    yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}")
     if row.input is not None:
-        yield from text.labelled("input (UTC)", row.input.window.short, columns)
+        yield from text.labelled("input (UTC)", row.input.window.short)
     for files in found.files_read:
-        yield from text.labelled("files", files, columns)
+        yield from text.labelled("files", files)
     took = f", took {wording.duration(row.duration_ms)}" if row.duration_ms is not None else ""
     yield f"  triggered      {wording.moment(row.triggered_at_ms)}{took}"
     since = f" when it failed, {found.acknowledged_since} since then" if found.acknowledged_since else ""
     yield f"  acknowledged   {row.acks} of {row.stages} stages{since}{_subtasks(found)}"
     if found.slowest:
-        yield from text.labelled(
-            "slowest", f"{found.slowest.stage}, {wording.duration(found.slowest.end_to_end_ms)}", columns
-        )
-    yield from text.labelled("restored from", _came_from(row), columns)
+        yield from text.labelled("slowest", f"{found.slowest.stage}, {wording.duration(found.slowest.end_to_end_ms)}")
+    yield from text.labelled("restored from", _came_from(row))
     if row.status is Status.COMPLETED:
         yield f"  size           {wording.size(row.size_bytes)}"
     yield f"  retained       {'yes' if row.retained else 'no'}"
     for damage in found.damages:
-        yield from text.labelled("damaged", damage, columns)
+        yield from text.labelled("damaged", damage)
     if row.rewound_to is not None:
         yield f"  rewound to     {row.rewound_to}: it no longer counts"
     if row.restarts or row.restarts_left is not None:
@@ -118,13 +116,13 @@ def _head(job: str, storage: str, found: CheckpointDetails, columns: int) -> Ite
         yield f"  reason         {row.reason}"
     if row.late:
         late = (f"{each.stage}, {wording.duration(each.metrics.end_to_end_ms)} after the trigger" for each in row.late)
-        yield from text.labelled("late acks", "; ".join(late), columns)
+        yield from text.labelled("late acks", "; ".join(late))
     if row.restarted:
-        yield from text.labelled("runs again", ", ".join(row.restarted), columns)
+        yield from text.labelled("runs again", ", ".join(row.restarted))
     if found.cause:
-        yield from text.labelled("opened because", found.cause, columns)
+        yield from text.labelled("opened because", found.cause)
     if found.replay:
-        yield from text.labelled("reads again", ", ".join(map(found.run_text, found.replay)), columns)
+        yield from text.labelled("reads again", ", ".join(map(found.run_text, found.replay)))
 
 
 def _came_from(row: CheckpointRow) -> str:

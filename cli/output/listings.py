@@ -47,13 +47,13 @@ def job_lines(found: Sequence[JobRow]) -> list[str]:
         for each in row.mirrors:
             held = f"checkpoint {each.checkpoint} of {wording.moment(each.completed_at_ms)}"
             at = held if each.checkpoint else "nothing yet"
-            written += text.paragraph(f"{row.job}: mirror {each.uri}: {at}, {each.behind} behind", columns)
+            written += text.paragraph(f"{row.job}: mirror {each.uri}: {at}, {each.behind} behind")
         if row.moved_to is not None:
-            written += text.paragraph(f"{row.job}: has moved to {row.moved_to}", columns)
+            written += text.paragraph(f"{row.job}: has moved to {row.moved_to}")
         elif row.mirror_of is not None:
-            written += text.paragraph(f"{row.job}: mirror of {row.mirror_of}", columns)
+            written += text.paragraph(f"{row.job}: mirror of {row.mirror_of}")
         if row.problem:
-            written += ["", *text.paragraph(f"{row.job}: {row.problem}", columns)]
+            written += ["", *text.paragraph(f"{row.job}: {row.problem}")]
     return written
 
 
@@ -88,8 +88,7 @@ def lines(found: Listing, limit: int) -> list[str]:
         written += [
             *text.paragraph(
                 f"{found.job} is being stopped with savepoint {found.stopping.id}{waits}; no other run begins. `cairn "
-                f"resume {found.job}` gives that up",
-                columns,
+                f"resume {found.job}` gives that up"
             ),
             "",
         ]
@@ -111,11 +110,11 @@ def lines(found: Listing, limit: int) -> list[str]:
     for row in saved:
         written.append(f"{row.id}: savepoint {', '.join(map(str, row.savepoints))} was taken of it")
     for row in failed:
-        written += text.paragraph(f"{row.id}: {cause_first(row.detail, row.reason)}", columns)
+        written += text.paragraph(f"{row.id}: {cause_first(row.detail, row.reason)}")
         for other in row.others:
-            written += text.paragraph(f"  with it: {other}", columns)
+            written += text.paragraph(f"  with it: {other}")
         if row.restarted:
-            written += text.paragraph(f"  runs again: {', '.join(row.restarted)}", columns)
+            written += text.paragraph(f"  runs again: {', '.join(row.restarted)}")
     if found.waiting:
         written += ["", f"{len(found.waiting):,} requests wait, the next first:", *_waiting(found, limit)]
     if found.declined:
@@ -123,7 +122,7 @@ def lines(found: Listing, limit: int) -> list[str]:
     for each in found.declined:
         run = run_text(run_id_of(each.epoch), each.window)
         why = f"{run}, {each.kind}, {wording.moment(each.at_ms)}: {cause_first(each.detail, each.reason)}"
-        written += text.paragraph(why, columns)
+        written += text.paragraph(why)
     return written
 
 
@@ -190,7 +189,7 @@ def servers(store: ObjectStore, jobs: Iterable[str], now_ms: int) -> tuple[list[
             problems[job] = masked(str(error))
     lines = text.table(_SERVER_HEADINGS, [_server_cells(row) for row in rows]) if rows else ["no Spark servers"]
     for name, problem in problems.items():
-        lines += text.paragraph(f"{name}: its record of servers cannot be read: {problem}", text.width())
+        lines += text.paragraph(f"{name}: its record of servers cannot be read: {problem}")
     found = [{"job": name, "problem": problem} for name, problem in problems.items()]
     return lines, {"servers": [row.as_json() for row in rows], "problems": found}
 
@@ -214,7 +213,6 @@ _FAILOVERS = 10
 
 def stats_lines(found: JobStats) -> list[str]:
     """Return the lines about a job."""
-    columns = text.width()
     written = [
         f"job {found.job}{f' is {wording.how_stopped(found.stopped)}' if found.stopped else ''}",
         (
@@ -229,7 +227,7 @@ def stats_lines(found: JobStats) -> list[str]:
     for each in found.restarts:
         counted = wording.restart(each.restarts, each.left)
         said = f"  {run_text(each.run_id, each.input)}, checkpoint {each.checkpoint}: {counted}"
-        written += text.paragraph(said, columns)
+        written += text.paragraph(said)
     written.append("")
     rows = [
         _distribution_cells("duration", found.duration_ms, lambda value: wording.duration(round(value))),
@@ -254,27 +252,26 @@ def stats_lines(found: JobStats) -> list[str]:
         written += ["", "failovers:"]
         if len(found.failovers) > len(shown):
             written.append(f"  … {len(found.failovers) - len(shown)} older; --json has them")
-        written += [line for each in shown for line in _failover(each, columns)]
+        written += [line for each in shown for line in _failover(each)]
     if found.restores:
         written += ["", "restores:"]
         for restore in found.restores:
             into = f" into {restore.into}" if restore.into else ""
             said = f"  {wording.moment(restore.at_ms)}  {restore.checkpoint}{into}, {restore.took_ms} ms: {restore.why}"
-            written += text.paragraph(said, columns)
+            written += text.paragraph(said)
             for damage in restore.damages:
-                written += text.paragraph(f"    bypassed: {damage}", columns)
+                written += text.paragraph(f"    bypassed: {damage}")
     return written
 
 
-def _failover(found: Failover, columns: int) -> Iterator[str]:
+def _failover(found: Failover) -> Iterator[str]:
     yield from text.paragraph(
         f"  {wording.moment(found.at_ms)}  checkpoint {found.checkpoint} of {run_text(found.run_id, found.input)}, "
-        f"attempt {found.attempt}, {found.acks}/{found.stages} acknowledged",
-        columns,
+        f"attempt {found.attempt}, {found.acks}/{found.stages} acknowledged"
     )
-    yield from text.paragraph(f"    {found.root}", columns)
+    yield from text.paragraph(f"    {found.root}")
     for other in found.others:
-        yield from text.paragraph(f"    with it: {other}", columns)
+        yield from text.paragraph(f"    with it: {other}")
 
 
 def _distribution_cells(name: str, found: Distribution | None, say: Callable[[float], str]) -> tuple[str, ...]:

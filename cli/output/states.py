@@ -167,7 +167,7 @@ def _diff_lines(document: dict[str, Any]) -> Iterator[str]:
     for each in document["rows"]:
         row = each["after"] or each["before"]
         values = (f"{name}={_value(each, name)}" for name in row)
-        yield from text.paragraph(f"{_SIGNS[each['change']]} {'  '.join(values)}", text.width())
+        yield from text.paragraph(f"{_SIGNS[each['change']]} {'  '.join(values)}")
     if document["more"]:
         yield "… and more rows; raise --head to see them"
 

@@ -90,14 +90,15 @@ def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:
     return drawn or (parts[-1][0] if before else "")
 
 
-def labelled(label: str, text: str, columns: int) -> list[str]:
+def labelled(label: str, text: str) -> list[str]:
     """Write a label and a text beside it, on as many lines as needed."""
-    first, *others = textwrap.wrap(text, columns - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
+    first, *others = textwrap.wrap(text, width() - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
     return [f"  {label}".ljust(_LABEL) + first, *(" " * _LABEL + line for line in others)]
 
 
-def paragraph(text: str, columns: int) -> list[str]:
+def paragraph(text: str, columns: int | None = None) -> list[str]:
     """Write a text on as many lines as needed, all but the first indented further; words are not broken."""
+    columns = width() if columns is None else columns
     indent = text[: len(text) - len(text.lstrip())]
     return textwrap.wrap(text, columns, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False)
 
