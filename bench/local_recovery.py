@@ -60,7 +60,6 @@ class StoredJob:
     epochs: int = 0
 
     def run(self, rows: int) -> Spent:
-        """Run the next epoch."""
         self.epochs += 1
         coordinator = Coordinator(open_store(self.storage, s3=self.s3), "flights")
         epoch = epoch_name(f"e{self.epochs}")

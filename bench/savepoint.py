@@ -111,7 +111,6 @@ class Bench:
         return [f"cairn/{JOB}/{handle.path}" for subtask in subtasks for handle in subtask.handles]
 
     def savepoint(self, target: str, run: int) -> SavepointEntry:
-        """Take a savepoint."""
         request = SavepointRequest(target, f"run {run} to {target}", parallel=PARALLEL)
         entry = self.coordinator.savepoint(request, self._opened)
         assert entry.status is Status.COMPLETED, entry.detail

@@ -131,7 +131,6 @@ class Job:
         return said
 
     def sample(self) -> dict[str, object]:
-        """Measure once."""
         nonce, server = self.server()
         url = server.url(session_id(secrets.token_hex(8)))
         client_mb = round(self.client_kb / 1024)

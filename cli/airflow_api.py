@@ -200,7 +200,6 @@ class AirflowApi:
         return status, _json(data)
 
     def unexpected(self, status: int, found: object) -> AirflowApiError:
-        """Return the error for an unusable answer."""
         detail: Any = found.get("detail", "") if isinstance(found, dict) else ""
         return AirflowApiError(
             "the answer of Airflow's API cannot be used",

@@ -22,7 +22,6 @@ from .airflow_api_access import ApiAccess, access_of
 from .task_refs import ENDED_RUN, TaskRef, clear_body, failed_body
 
 AIRFLOW_API_CONN_ID = "cairn_airflow_api"
-"""The default connection."""
 TIMEOUT_S = 30.0
 """Seconds for each step of a request: a busy API server takes seconds to answer."""
 WAITS_S = (0.5, 2.0, 5.0)

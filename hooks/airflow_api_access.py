@@ -21,7 +21,6 @@ log = logging.getLogger("airflow_cairn")
 
 SCHEMES = ("http", "https")
 USED = frozenset({"token", "verify"})
-"""Extras that Cairn reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,6 @@ class ForkedClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait until the client has ended."""
         self.stdout.close()
         try:
             self.wait()
@@ -68,7 +67,6 @@ class ForkedClient:
             os.close(self._process)
 
     def poll(self) -> int | None:
-        """Return the exit status; None while the client runs."""
         with suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
@@ -97,11 +95,9 @@ class ForkedClient:
         self._connection.send(GO)
 
     def terminate(self) -> None:
-        """Tell the client to end."""
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the client."""
         self._send(signal.SIGKILL)
 
     def _send(self, told: signal.Signals) -> None:

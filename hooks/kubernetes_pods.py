@@ -251,7 +251,6 @@ def _why_it_waits(pod: Any) -> str:
 
 
 def _how_it_ended(pod: Any) -> str:
-    """Return the reason for the end of a pod, in Kubernetes' words."""
     if pod.status.reason:
         return _said(pod.status)
     ended = [
@@ -272,7 +271,6 @@ def _client() -> Any:
 
 
 def _unless_gone(read: Callable[..., Any], name: str, namespace: str) -> Any:
-    """Read an object; None if it is not there."""
     try:
         return read(name, namespace, _request_timeout=ANSWER_S)
     except Exception as error:

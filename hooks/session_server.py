@@ -167,7 +167,6 @@ class ServerStart:
     """The Spark connection, which gives the master."""
     conf: Mapping[str, str]
     name: str
-    """Name of the Spark application."""
     nonce: str
     token: str = field(repr=False)
     identity: str = field(repr=False)
@@ -202,7 +201,6 @@ class StartingServer:
 
     @property
     def pid(self) -> int:
-        """The process id of `spark-submit`."""
         return self._process.pid
 
     def check(self) -> None:

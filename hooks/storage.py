@@ -25,7 +25,6 @@ OPTIONS_OF: dict[str, Callable[[Connection], StoreOptions]] = {
     "gs": gcs_options_of,
     "abfss": azure_options_of,
 }
-"""The reader of a connection, by the scheme of the storage's URI."""
 
 
 class CheckpointStorageHook(BaseHook):

@@ -37,7 +37,6 @@ USED = frozenset(
         *HEADERS,
     }
 )
-"""Extras that Cairn reads."""
 
 _OTHER_IDENTITY = frozenset(
     {
@@ -161,11 +160,8 @@ def _s3_service(connection: Connection, extra: Mapping[str, Any]) -> Mapping[str
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of connection."""
-
     cloud: str
     type: str
-    """Airflow's name of it."""
     used: frozenset[str]
     """Extras that Cairn reads, and those of the provider that change nothing here."""
     secret: frozenset[str]

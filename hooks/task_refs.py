@@ -44,7 +44,6 @@ class TaskRef:
         return self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
 
     def __str__(self) -> str:
-        """The task's name on the page."""
         return self.task_id if self.map_index < 0 else f"{self.task_id} [{self.map_index}]"
 
 

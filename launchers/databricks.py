@@ -67,14 +67,12 @@ class DatabricksLauncher(Launcher):
         return [text for name, part in self._task().items() if name.endswith("_task") for text in texts_in(part)]
 
     def check(self) -> None:
-        """Check the author's options."""
         payload = self._payload()
         later = ("tasks", "new_cluster", "spark_python_task")
         if payload is not None and not any(is_rendered_later(payload.get(name)) for name in later):
             self._check_payload()
 
     def hand_over(self, handed: HandedOver) -> None:
-        """Put the handover into the run."""
         self._check_payload()
         payload, task = self._payload() or {}, self._task()
         if "tasks" not in payload and not {"new_cluster", "existing_cluster_id"} & payload.keys():
@@ -137,7 +135,6 @@ class DatabricksLauncher(Launcher):
         return by_token(tokens, ((str(run.get("run_name", "")), str(run["run_id"])) for run in runs))
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
-        """See `Launcher`."""
         return on_pages(drivers, self._pages(), "run_id", _state_of)
 
     def _pages(self) -> Iterator[Sequence[dict[str, Any]]]:
@@ -150,7 +147,6 @@ class DatabricksLauncher(Launcher):
             asked["page_token"] = answer["next_page_token"]
 
     def state(self, driver: str) -> DriverState:
-        """See `Launcher`."""
         from airflow.providers.databricks.exceptions import DatabricksApiError  # the DAG file has imported it
 
         try:
@@ -163,7 +159,6 @@ class DatabricksLauncher(Launcher):
         return _state_of(run)
 
     def cancel(self, driver: str) -> None:
-        """See `Launcher`."""
         self._operator._hook.cancel_run(int(driver))
 
     def logs(self, driver: str) -> Iterable[str]:

@@ -75,7 +75,6 @@ class DataprocLauncher(Launcher):
             raise InvalidConfigError(why, task=self._operator.task_id)
 
     def hand_over(self, handed: HandedOver) -> None:
-        """Put the handover into the description."""
         self.check()
         operator, described = self._operator, self._described()
         kind, changed = self._kind(), dict(described)
@@ -103,12 +102,10 @@ class DataprocLauncher(Launcher):
         return {token: _driver(token) for token in tokens if self._known(_driver(token)) is not None}
 
     def state(self, driver: str) -> DriverState:
-        """See `Launcher`."""
         found = self._known(driver)
         return DriverState("unknown to Dataproc", lives=False) if found is None else self._state(found)
 
     def cancel(self, driver: str) -> None:
-        """See `Launcher`."""
         from google.api_core.exceptions import GoogleAPICallError
 
         try:
@@ -210,7 +207,6 @@ class DataprocBatchLauncher(DataprocLauncher):
     _operator: DataprocCreateBatchOperator
 
     def start(self, context: Context) -> str:
-        """See `Launcher`."""
         return str(self._execute(context)["name"]).rpartition("/")[2]
 
     def _taken(self) -> str | None:

@@ -67,7 +67,6 @@ class EmrStepLauncher(Launcher):
         return [*(word for option in options if option[0] not in ("--conf", "-c") for word in option), *rest]
 
     def check(self) -> None:
-        """Check the author's options."""
         if not isinstance(self._operator.steps, str):
             self._check_step()
 
@@ -107,7 +106,6 @@ class EmrStepLauncher(Launcher):
         return {**super().fields(), "job_flow_id": self._cluster}
 
     def start(self, context: Context) -> str:
-        """See `Launcher`."""
         (step,) = self._execute(context)
         return str(step)
 
@@ -120,7 +118,6 @@ class EmrStepLauncher(Launcher):
         return by_token(tokens, ((step["Name"], step["Id"]) for page in pages for step in page["Steps"]))
 
     def state(self, driver: str) -> DriverState:
-        """See `Launcher`."""
         client = self._client
         try:
             status = client.describe_step(ClusterId=self._cluster, StepId=driver)["Step"]["Status"]
@@ -350,7 +347,6 @@ class JobRunLauncher(Launcher):
         return by_token(tokens, ((run.get("name", ""), run["id"]) for page in self._pages() for run in page))
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
-        """See `Launcher`."""
         return on_pages(drivers, self._pages(), "id", self._state_of)
 
     def _pages(self) -> Iterator[list[dict[str, Any]]]:
@@ -359,7 +355,6 @@ class JobRunLauncher(Launcher):
             yield page["jobRuns"]
 
     def state(self, driver: str) -> DriverState:
-        """See `Launcher`."""
         client = self._client
         try:
             run = getattr(client, self.ask)(**self._args(driver))["jobRun"]
@@ -372,7 +367,6 @@ class JobRunLauncher(Launcher):
         return DriverState.of(word, why, self.ended, self.succeeded)
 
     def cancel(self, driver: str) -> None:
-        """See `Launcher`."""
         self._client.cancel_job_run(**self._args(driver))
 
     def _args(self, driver: str | None = None) -> dict[str, str]:

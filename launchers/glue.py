@@ -63,7 +63,6 @@ class GlueLauncher(Launcher):
         return [it for each in given.items() if each[0] != CONF for it in each] if isinstance(given, Mapping) else None
 
     def check(self) -> None:
-        """Check the author's options."""
         self._check_job(self._own_job())
 
     def hand_over(self, handed: HandedOver) -> None:
@@ -98,7 +97,6 @@ class GlueLauncher(Launcher):
         operator.deferrable, operator.durable = False, False
 
     def run_instead(self, program: str, arguments: Sequence[str]) -> None:
-        """See `Launcher`."""
         self.check_dictionary("script_args")
         named = dict(zip(arguments[::2], arguments[1::2], strict=True))
         self._operator.script_args = {
@@ -125,7 +123,6 @@ class GlueLauncher(Launcher):
         return found
 
     def state(self, driver: str) -> DriverState:
-        """See `Launcher`."""
         client = self._client
         try:
             run = client.get_job_run(JobName=self._operator.job_name, RunId=driver)["JobRun"]
@@ -134,7 +131,6 @@ class GlueLauncher(Launcher):
         return _state_of(run)
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
-        """See `Launcher`."""
         return on_pages(drivers, self._pages(), "Id", _state_of)
 
     def _pages(self) -> Iterator[list[dict[str, Any]]]:

@@ -203,7 +203,6 @@ class Launcher(Tracker):
         return True
 
     def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - see `Tracker`
-        """See `Tracker`."""
         return self.find(replaced).values()
 
     def states(self, drivers: Collection[str]) -> Iterator[tuple[str, DriverState | Exception]]:

@@ -39,12 +39,10 @@ class LivyLauncher(Launcher):
 
     @property
     def conf(self) -> object:
-        """The author's conf."""
         return self._operator.spark_params["conf"]
 
     @property
     def arguments(self) -> object:
-        """The batch's arguments."""
         return self._operator.spark_params["args"]
 
     def check(self) -> None:
@@ -66,7 +64,6 @@ class LivyLauncher(Launcher):
             )
 
     def hand_over(self, handed: HandedOver) -> None:
-        """See `Launcher`."""
         given = self._operator.spark_params
         author: Mapping[str, Any] = given["conf"] or {}
         self._operator.spark_params = {
@@ -79,7 +76,6 @@ class LivyLauncher(Launcher):
         self._operator.deferrable, self._operator._polling_interval = False, 0
 
     def run_instead(self, program: str, arguments: Sequence[str]) -> None:
-        """See `Launcher`."""
         self._operator.spark_params = {
             **self._operator.spark_params,
             "file": program,
@@ -100,7 +96,6 @@ class LivyLauncher(Launcher):
         return found
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
-        """See `Launcher`."""
         return on_pages(drivers, self._pages(), "id", _state_of)
 
     def _pages(self) -> Iterator[list[dict[str, Any]]]:
@@ -114,14 +109,12 @@ class LivyLauncher(Launcher):
             yield self._ask("GET", f"/batches?from={begin}&size={end - begin}")["sessions"]
 
     def state(self, driver: str) -> DriverState:
-        """See `Launcher`."""
         batch = self._ask("GET", f"/batches/{int(driver)}", missing_ok=True)
         if not batch:
             return DriverState("unknown to Livy", lives=False)
         return _state_of(batch)
 
     def cancel(self, driver: str) -> None:
-        """See `Launcher`."""
         self._ask("DELETE", f"/batches/{int(driver)}", missing_ok=True)
 
     def logs(self, driver: str) -> Iterable[str]:

@@ -49,16 +49,13 @@ class SparkKubernetesLauncher(Launcher):
 
     @property
     def arguments(self) -> object:
-        """The application's arguments."""
         return self._spec().get("arguments")
 
     def check(self) -> None:
-        """Check the author's options."""
         if self._body() is not None:
             self._check_spec()
 
     def hand_over(self, handed: HandedOver) -> None:
-        """Put the handover into the SparkApplication."""
         self._check_spec()
         operator, body = self._operator, copy.deepcopy(self._body() or {})
         spark = body["spark"]
@@ -73,7 +70,6 @@ class SparkKubernetesLauncher(Launcher):
         operator.name = operator._set_name(f"{name[: MAX_NAME - len(handed.token) - 1]}-{handed.token}")
 
     def run_instead(self, program: str, arguments: Sequence[str]) -> None:
-        """See `Launcher`."""
         self._check_spec()
         body = copy.deepcopy(self._body() or {})
         spec = body["spark"]["spec"]
@@ -136,7 +132,6 @@ class SparkKubernetesLauncher(Launcher):
         return found
 
     def listed(self, drivers: Collection[str]) -> dict[str, DriverState]:
-        """See `Launcher`."""
         found = self._of(driver.rpartition("-")[2] for driver in drivers)
         states = {str(each["metadata"]["name"]): _state_of(each.get("status") or {}) for each in found}
         return {name: state for name, state in states.items() if state.word not in STARTING}

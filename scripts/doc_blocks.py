@@ -59,7 +59,6 @@ class DocBlock:
 
     @property
     def first(self) -> str:
-        """Give its first line."""
         return self.text.partition("\n")[0]
 
     def module(self) -> str:

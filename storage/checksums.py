@@ -124,14 +124,12 @@ class Hasher:
         self._crc = 0
 
     def update(self, piece: bytes) -> None:
-        """Add the next bytes."""
         if self._algorithm == SHA256:
             self._digest.update(piece)
         else:
             self._crc = crc64nvme(piece, self._crc)
 
     def checksum(self) -> str:
-        """Return the checksum of all bytes so far."""
         return f"{self._algorithm}:{self._digest.hexdigest() if self._algorithm == SHA256 else f'{self._crc:016x}'}"
 
 

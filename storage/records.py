@@ -27,7 +27,6 @@ class MadeWhenUsed:
         self._cls, self._name, self._make = cls, name, make
 
     def __get__(self, instance: object, owner: type) -> Any:
-        """Return the method, bound to the instance if there is one."""
         method = self._make()
         if vars(self._cls)[self._name] is self:
             setattr(self._cls, self._name, method)
@@ -85,7 +84,6 @@ _FACTORY = _Given()
 
 
 def _constructor(cls: type) -> Callable[..., Any]:
-    """Compile the constructor of a class."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_FACTORY": _FACTORY}
     by_place, by_name, body = ["self"], list[str](), list[str]()
     for each in fields(cls):

@@ -85,7 +85,6 @@ class Cleared:
     """The reasons why the tasks of the other stages were not cleared, by stage."""
 
     def __str__(self) -> str:
-        """Describe the clear for a log."""
         said = [f"Cleared, to run again: {', '.join(self.stages)}"] if self.stages else []
         said += [f"Stage {stage} was not cleared: {why}" for stage, why in sorted(self.others.items())]
         return ". ".join(said) or "Nothing is left to clear"

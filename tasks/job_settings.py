@@ -88,7 +88,6 @@ class JobSettings:
     aws_conn_id: str | None = None
 
     def hook(self) -> CheckpointStorageHook:
-        """Return the hook that opens the storage."""
         return CheckpointStorageHook(self.storage, self.aws_conn_id)
 
     def coordinator(self, store: ObjectStore | None = None, *, waits: bool = False) -> checkpoint.Coordinator:

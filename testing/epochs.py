@@ -395,11 +395,9 @@ class GivenFiles:
     positioned: bool = False
 
     def read(self, _run: RunFacts, _position: Json) -> Reading:
-        """Return the given files."""
         return Reading({"uri": "file:///", "files": [{"key": url, "url": url} for url in self.urls]})
 
     def advance(self, _position: Json, _part: Json, _shelf: Shelf, /) -> Json:
-        """Stay at the position."""
         return 0
 
 

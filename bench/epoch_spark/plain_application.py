@@ -57,11 +57,9 @@ class Epoch:
 
     @classmethod
     def current(cls) -> Epoch:
-        """Return the epoch of this process."""
         return cls()
 
     def __enter__(self) -> Epoch:
-        """Return the epoch."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,11 +86,9 @@ class Epoch:
         return Path(self.told["folder"], f"{name}.schema.json")
 
     def read(self, stage: str, state: str | None = None) -> DataFrame:
-        """Read a stage's output in this epoch."""
         return self._read(state or stage, self.told["number"])
 
     def state(self, name: str, keys: object = None) -> DataFrame | None:  # noqa: ARG002 - plain files have no index
-        """Read the state of the previous epoch."""
         number: int = self.told["number"]
         return None if number == 0 else self._read(name, number - 1)
 
@@ -117,12 +113,10 @@ class Epoch:
         df.write.mode("append").parquet(f"{self.told['folder']}/{name}")
 
     def get(self, name: str, default: object) -> object:
-        """Read a small value of the previous epoch."""
         file = Path(self._path(name, self.told["number"] - 1)).with_suffix(".json")
         return json.loads(file.read_text()) if file.exists() else default
 
     def put(self, name: str, value: object) -> None:
-        """Write a small value."""
         Path(self._path(name, self.told["number"])).with_suffix(".json").write_text(json.dumps(value))
 
 

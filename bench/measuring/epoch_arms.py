@@ -148,7 +148,6 @@ class PlainArm(Arm):
     """Arm that runs the same applications without Cairn."""
 
     def run_epoch(self, number: int, start: str, end: str) -> Spent:
-        """Run the applications in sequence."""
         folder = self.programs.folder / "plain"
         (folder / str(number)).mkdir(parents=True)
         for stage in STAGES:
@@ -162,7 +161,6 @@ class PlainArm(Arm):
         return Spent(0.0)
 
     def route_totals(self) -> dict[tuple[Any, ...], dict[str, Any]]:
-        """Return the rows of the routes' totals after the last epoch, by key."""
         rows = pq.read_table(self.programs.folder / "plain" / str(self.epochs - 1) / "totals").to_pylist()
         return {tuple(row[column] for column in ROUTE): row for row in rows}
 
@@ -210,7 +208,6 @@ class CairnArm(Arm):
         return spent
 
     def route_totals(self) -> dict[tuple[Any, ...], dict[str, Any]]:
-        """Return the rows of the routes' totals after the last epoch, by key."""
         return dict(state_rows(self._coordinator(), "routes", "totals"))
 
     def _run_stage(self, submit: Submit) -> None:

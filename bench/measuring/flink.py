@@ -63,7 +63,6 @@ class Flink(Peer):
         self.close()
 
     def close(self) -> None:
-        """Kill the job."""
         if self._job is not None:
             self._job.stop(grace=0)
             self._job = None
@@ -81,7 +80,6 @@ class Flink(Peer):
         return {path: facts for path, facts in super().files().items() if path.is_relative_to(self._checkpoints)}
 
     def cpu_elsewhere(self) -> float:
-        """Return the CPU seconds of the job's processes."""
         family = [] if self._job is None else self._job.family()
         return sum(sum(each.cpu_times()[:2]) for each in family if psutil.pid_exists(each.pid))
 

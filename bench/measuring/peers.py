@@ -120,11 +120,9 @@ class Aggregate(Peer):
         self._triggered = -1
 
     def write(self, epoch: Epoch, new: DataFrame) -> None:
-        """Run the application's part."""
         epoch.aggregate("totals", _added(new), key="key", merge={"amount": "sum"})
 
     def run(self, number: int) -> None:
-        """Run the parts of a run's tasks."""
         self._work(number, self._job.store)
         self._job.complete(f"e{number}")
 
@@ -144,7 +142,6 @@ class Aggregate(Peer):
                 self.write(epoch, self.input(number))
 
     def totals(self) -> DataFrame:
-        """Read the state of the newest checkpoint."""
         return state(self.spark, f"file://{self.folder}", "local", "totals", "totals")
 
 
@@ -154,7 +151,6 @@ class Update(Aggregate):
     name = "update"
 
     def write(self, epoch: Epoch, new: DataFrame) -> None:
-        """Run the application's part."""
         before = epoch.state("totals", keys=new)
         epoch.update("totals", _added(new) if before is None else _added(new, before), key="key")
 
@@ -190,7 +186,6 @@ class Rewrite(Peer):
         (self.folder / "next").rename(self.folder / "current")
 
     def totals(self) -> DataFrame:
-        """Read the current folder."""
         return self._read(self.current() or "")
 
     def _read(self, name: str) -> DataFrame:
@@ -203,7 +198,6 @@ class RewriteByEpoch(Rewrite):
     name = "rewrite_by_epoch"
 
     def run(self, number: int) -> None:
-        """Write the folder of this epoch."""
         self.write(number, f"e{number - 1}" if number else None, f"e{number}")
 
 
@@ -239,7 +233,6 @@ class Streaming(Peer):
         return writer.option("checkpointLocation", f"file://{self.folder}/checkpoint").trigger(**trigger).start()
 
     def totals(self) -> DataFrame:
-        """Read the state itself."""
         stored = self.spark.read.format("statestore").load(f"file://{self.folder}/checkpoint")
         return stored.selectExpr("key.key AS key", "value.sum AS amount")
 
@@ -275,11 +268,9 @@ class ResidentStreaming(Streaming):
         self._query.processAllAvailable()
 
     def files(self) -> dict[Path, tuple[int, int]]:
-        """Leave out the input."""
         return {path: facts for path, facts in super().files().items() if not path.is_relative_to(self._source)}
 
     def close(self) -> None:
-        """Stop the query."""
         if self._query is not None:
             self._query.stop()
 

@@ -59,7 +59,6 @@ class Merge(Peer):
         spark.sql(f"CREATE TABLE {self._table} (key BIGINT, amount BIGINT) USING {self.made_as}")
 
     def run(self, number: int) -> None:
-        """Merge the input of an epoch."""
         self.input(number).createOrReplaceTempView("new")
         self.spark.sql(
             f"MERGE INTO {self._table} AS old USING new ON old.key = new.key "
@@ -75,7 +74,6 @@ class Merge(Peer):
             set_conf(self.spark, dict.fromkeys(marks))
 
     def totals(self) -> DataFrame:
-        """Read the table."""
         return self.spark.table(self._table)
 
 

@@ -34,7 +34,6 @@ class Typed:
 
     @property
     def verb(self) -> str:
-        """The command's name."""
         return str(self.options.verb)
 
     @property
@@ -50,7 +49,6 @@ class Typed:
         return shlex.join(("cairn", *self.words, *request, *more))
 
     def help(self) -> str:
-        """Return the command that shows this command's help."""
         return f"cairn {self.verb} --help"
 
     def on_storage(self, *words: str) -> str:
@@ -91,8 +89,6 @@ def after_damage(typed: Typed) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A command that failed."""
-
     error: CairnError
     typed: Typed
 

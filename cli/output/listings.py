@@ -172,7 +172,6 @@ def _waiting(found: Listing, limit: int) -> Iterator[str]:
 
 
 _SERVER_HEADINGS = ("job", "server", "state", "for", "input (UTC)", "where", "started", "lease until")
-"""Columns for a DAG run's id."""
 
 
 def servers(store: ObjectStore, jobs: Iterable[str], now_ms: int) -> tuple[list[str], dict[str, Any]]:
@@ -208,7 +207,6 @@ def _server_cells(row: ServerRow) -> tuple[str, ...]:
 
 
 _FAILOVERS = 10
-"""Number of failovers to show."""
 
 
 def stats_lines(found: JobStats) -> list[str]:

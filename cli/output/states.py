@@ -175,20 +175,18 @@ def _diff_lines(document: dict[str, Any]) -> Iterator[str]:
 def _value(each: dict[str, Any], name: str) -> str:
     before, after = each["before"], each["after"]
     if before is None or after is None:
-        return _diff_cell((after or before)[name])
+        return _cell((after or before)[name])
     if name in before and before[name] == after[name]:
-        return _diff_cell(after[name])
-    return f"{_diff_cell(before[name]) if name in before else ''}→{_diff_cell(after[name])}"
+        return _cell(after[name])
+    return f"{_cell(before[name]) if name in before else ''}→{_cell(after[name])}"
 
 
-def _diff_cell(value: Any) -> str:
+def _cell(value: Any) -> str:
     return text.fit(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _CELL)
 
 
 HEAD = 20
 """Default number of rows shown."""
-_HEAD_CELL = 40
-"""Terminal columns for a value."""
 
 
 def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
@@ -240,19 +238,13 @@ def _head_lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"files: {document['url']}"
     yield ""
     names = document["columns"]
-    cells = [[_head_cell(row[name]) for name in names] for row in document["rows"]]
+    cells = [[_cell(row[name]) for name in names] for row in document["rows"]]
     numbers = {name for name in names if all(isinstance(row[name], int | float | None) for row in document["rows"])}
-    yield from text.table([text.fit(name, _HEAD_CELL) for name in names], cells, right=numbers)
+    yield from text.table([text.fit(name, _CELL) for name in names], cells, right=numbers)
     if document["more"]:
         yield "… and more rows; raise --head to see them"
     elif not cells:
         yield "no rows"
-
-
-def _head_cell(value: Any) -> str:
-    if not isinstance(value, str):
-        value = json.dumps(value, ensure_ascii=False)
-    return text.fit(value, _HEAD_CELL)
 
 
 def _entry(head: Head, checkpoint: int | None) -> CompletedEntry:

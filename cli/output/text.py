@@ -180,7 +180,6 @@ class ProgressLine:
             print(file=sys.stderr)
 
     def show(self, progress: FilesProgress) -> None:
-        """Draw the screen again."""
         if not sys.stderr.isatty():
             return
         share = progress.bytes_done / progress.size_bytes if progress.size_bytes else 1.0

@@ -13,7 +13,6 @@ from ...storage.records import dataclass
 from .stage_progress import StageProgress
 
 WIDTH, HEIGHT = 1_000, 80
-"""Size of the whole drawing."""
 
 MOST_BARS = 50
 """Maximum number of checkpoints, the newest: more bars would be too thin on a phone."""
@@ -44,7 +43,6 @@ class Trend:
 
     @property
     def highest(self) -> int:
-        """The largest value."""
         return max((bar.value for bar in self.bars), default=0)
 
 
@@ -85,7 +83,6 @@ def _trend(values: list[tuple[int, int]]) -> Trend:
 
 
 LINE_WIDTH = 1_000
-"""Width of the longest line."""
 
 THINNEST = 3
 """Minimum width of a segment, so that it is visible."""
@@ -129,7 +126,6 @@ class RunLine:
 
     run_id: str
     segments: tuple[Segment, ...]
-    """The segments in the order of their ids."""
 
 
 def timeline(rows: Sequence[CheckpointRow], now_ms: int) -> tuple[RunLine, ...]:

@@ -59,7 +59,6 @@ class StageProgress:
 
     @property
     def took_ms(self) -> int | None:
-        """Time since the trigger; None if that is not known."""
         return None if self.waited_ms is None else self.waited_ms + self.ran_ms + self.wrote_ms
 
 
@@ -71,7 +70,6 @@ class StageBar:
     """Time before it started."""
     ran: int
     wrote: int
-    """Time in which it wrote its state."""
 
 
 _WAITING = {
@@ -180,7 +178,6 @@ def _failed_before_claim(row: CheckpointRow, logged: TaskTry | None) -> bool:
 def _said(
     found: CheckpointDetails, stage: StageRow, present: TaskTry | None, logged: TaskTry | None, now_ms: int
 ) -> tuple[str, str]:
-    """Return the kind and the text of a stage."""
     if stage.problem or stage.declined or stage.stage in found.failed_stages:
         return "failed", found.how_far(stage)
     if stage.acknowledged:

@@ -42,7 +42,6 @@ class Wanted:
     checkpoint: int | None = None
     """The checkpoint or savepoint concerned; None for an intervention in the whole job."""
     stage: str = ""
-    """The stage concerned; empty if none is."""
     drain: bool = False
     """For a stop: whether a last run first emits the results that the stages hold back."""
 

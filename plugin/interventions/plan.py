@@ -41,7 +41,6 @@ def sentence(message: str) -> str:
 
 
 Kind = InterventionKind | RunKind
-"""The kinds of interventions."""
 
 
 def begins(kind: Kind) -> bool:
@@ -77,7 +76,6 @@ class Plan:
 
     @property
     def begins(self) -> bool:
-        """Whether the intervention only starts an operation that takes some time."""
         return begins(self.kind)
 
     @property
@@ -87,7 +85,6 @@ class Plan:
         return hashlib.sha256(said.encode()).hexdigest()[:32]
 
     def as_json(self) -> dict[str, Json]:
-        """Return the plan as plain JSON values."""
         effects: list[Json] = list(self.effects)
         about: dict[str, Json] = {"stage": self.stage} if self.stage else {}
         about |= {"drain": True} if self.drains else {}

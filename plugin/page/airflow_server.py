@@ -81,10 +81,8 @@ class AirflowServer:
         self.secret = get_signing_key("api", "secret_key")
         self._lock = Lock()
         self._known: OrderedDict[tuple[str, str], Serialized] = OrderedDict()
-        """Cached DAGs, by id and hash."""
 
     def api(self, request: Request) -> AirflowApiHook:
-        """Return Airflow's own API, called as the user of a request; call this on the server's loop."""
         token = _token_of(request)
         # As in Airflow's own server module: the running app, not a second one.
         app = cached_app(apps=os.environ.get("AIRFLOW_API_APPS", "all"))
@@ -92,22 +90,18 @@ class AirflowServer:
         return OwnAirflowApi(app, root_path, token or "none", asyncio.get_running_loop())
 
     def name_of(self, user: Any) -> str:
-        """Return Airflow's name of a user."""
         return str(user.get_name())
 
     def log(self, user: Any, dag_id: str, event: str, facts: Mapping[str, Any]) -> None:
-        """Write an intervention of a user to Airflow's audit log."""
         name = self.name_of(user)
         with create_session() as session:
             session.add(Log(event=event, owner=name, owner_display_name=name, extra=json.dumps(facts), dag_id=dag_id))
 
     def dag(self, dag_id: str) -> Serialized | None:
-        """Return the newest version of a serialised DAG, with only the tasks of jobs. None if there is no such DAG."""
         with create_session() as session:
             return next(self._newest([dag_id], session), None)
 
     def dags_of(self, user: Any) -> Iterator[Serialized]:
-        """Yield the DAGs whose runs a user may read, in the order of their ids, with only the tasks of jobs."""
         with create_session() as session:
             permitted = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
             teams = DagModel.get_dag_id_to_team_name_mapping(sorted(permitted), session=session)
@@ -130,7 +124,6 @@ class AirflowServer:
                 yield known
 
     def schedules(self, dag_ids: Collection[str]) -> Mapping[str, Schedule]:
-        """Return when the next run of each DAG begins, in one query; a DAG that does not exist has no entry."""
         wanted = select(DagModel.dag_id, DagModel.next_dagrun_create_after, DagModel.is_paused)
         with create_session() as session:
             found = session.execute(wanted.where(DagModel.dag_id.in_(dag_ids))).all()
@@ -140,7 +133,6 @@ class AirflowServer:
         }
 
     def tries(self, dag_id: str, run_ids: Collection[str], task_ids: Collection[str]) -> Sequence[TaskTry]:
-        """Return the tries of some tasks in some runs, the present ones first, in one bounded query."""
         present, before = (
             select(
                 each.run_id,
@@ -159,7 +151,6 @@ class AirflowServer:
             return [_try(*row) for row in session.execute(wanted)]
 
     def rendered(self, dag_id: str, task_ids: Collection[str]) -> tuple[str, dict[str, Any]] | None:
-        """Return the newest run that has rendered one of the tasks, and its rendered fields; None if none has."""
         fields = RenderedTaskInstanceFields
         newest = (
             select(fields.run_id, fields.rendered_fields)
@@ -173,7 +164,6 @@ class AirflowServer:
         return None if found is None else (found.run_id, found.rendered_fields)
 
     def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
-        """Open a storage with a connection; sends no request to it."""
         return CheckpointStorageHook(storage, aws_conn_id).open_store()
 
 
@@ -252,7 +242,6 @@ class OwnAirflowApi(AirflowApiHook):
 
     @cached_property
     def access(self) -> ApiAccess:
-        """The user's access."""
         return ApiAccess(self.airflow_api_conn_id, f"{_HOST}{self._root_path}", token=self._user_token)
 
     @cached_property
@@ -288,7 +277,6 @@ class _InProcess(httpx.BaseTransport):
         self._loop = loop
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and wait for the whole answer."""
         sent = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
         try:
             return sent.result(TIMEOUT_S)

@@ -33,7 +33,6 @@ from .server import Server
 
 
 ROWS = 50
-"""Rows on a page."""
 
 
 @dataclass(frozen=True, slots=True)

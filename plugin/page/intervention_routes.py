@@ -63,7 +63,6 @@ class Confirmations:
         self._signer = URLSafeTimedSerializer(secret, salt="airflow-cairn-confirmation")
 
     def sign(self, facts: list[str]) -> str:
-        """Return the signed text for a form."""
         return str(self._signer.dumps(facts))
 
     def check(self, text: str, facts: list[str]) -> None:
@@ -84,7 +83,6 @@ MAX_FORM = 16 * 1024
 """Maximum number of bytes of a form."""
 
 OPERATION = r"^[A-Za-z0-9-]{1,64}$"
-"""An operation's id."""
 
 Checkpoint = Annotated[int | None, Query(ge=1, le=10**10)]
 Stage = Annotated[str, Query(max_length=1_000)]

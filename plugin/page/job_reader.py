@@ -87,7 +87,6 @@ class JobReader:
         self._jobs: OrderedDict[tuple[str, str | None, str], _OpenJob] = OrderedDict()
 
     async def overview(self, job: DeclaredJob) -> Overview:
-        """Return a job's overview."""
         return await self._look(job, "overview", overview, checkpoint_list.pulse)
 
     async def row(self, job: DeclaredJob) -> JobRow:
@@ -104,7 +103,6 @@ class JobReader:
         return await self._shared.get(job.storage, (job.dag_id, key, "row"), read)
 
     async def checkpoint(self, job: DeclaredJob, checkpoint: int) -> CheckpointDetails:
-        """Return one checkpoint by stage and subtask."""
         look = partial(details, checkpoint=checkpoint, subtasks=SUBTASKS)
         return await self._look(job, checkpoint, look, partial(checkpoint_list.pulse, checkpoint=checkpoint))
 
@@ -114,7 +112,6 @@ class JobReader:
         return await self._look(job, ("states", checkpoint), look, _revision)
 
     async def rows(self, job: DeclaredJob, checkpoint: int, stage: str, name: str, kind: RowsKind) -> FirstRows:
-        """Return the first rows of a state or a table of a retained checkpoint."""
         look = partial(_rows, checkpoint=checkpoint, stage=stage, name=name, kind=kind)
         return await self._look(job, ("rows", checkpoint, stage, name, kind), look, _revision, apart=True)
 

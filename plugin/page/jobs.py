@@ -96,7 +96,6 @@ class ListedJob:
         return group, _URGENCY.get(self.state, len(_URGENCY)), self.declared.job, self.declared.dag_id
 
     def as_json(self, now_ms: int) -> dict[str, Json]:
-        """Return the job as plain JSON values."""
         return {
             "dag_id": self.declared.dag_id,
             "task_id": self.declared.task_id,

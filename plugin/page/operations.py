@@ -54,7 +54,6 @@ class Operation:
 
     @property
     def kind(self) -> InterventionKind:
-        """The kind of the intervention."""
         return InterventionKind.STOP if self.entry.stops else InterventionKind.SAVEPOINT
 
     @property
@@ -68,7 +67,6 @@ class Operation:
         return not self.entry.ended and self.waits_for is None
 
     def as_json(self) -> dict[str, Json]:
-        """Return the operation as plain JSON values."""
         entry, failed = self.entry, self.entry.status is Status.FAILED
         return {
             "operation": self.id,
@@ -96,7 +94,6 @@ class RunOperation:
     """The newest attempt of its epoch, as far as the job remembers it."""
 
     def as_json(self) -> dict[str, Json]:
-        """Return the operation as plain JSON values."""
         completed = self.row is not None and self.row.status is Status.COMPLETED
         over = completed or self.state in ENDED_RUN
         reason, detail = (self.row.reason, self.row.detail) if self.row is not None else (None, None)

@@ -42,7 +42,6 @@ class PlainPass:
         give_way(self._process.pid, of_session=LOWEST)
 
     def stop(self) -> None:
-        """End it."""
         self._process.stop()
 
     def look(self) -> bool:

@@ -62,7 +62,6 @@ class Watcher:
         return self.killed is not None and self._epochs[self.killed.epoch - 1] in self._failed
 
     def look(self) -> None:
-        """Look once."""
         head = self._coordinator.head()
         self._tell_servers()
         for ended in head.history:

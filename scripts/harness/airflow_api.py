@@ -42,7 +42,6 @@ class AirflowApi:
         self._http = httpx.Client(base_url=base_url, timeout=60, trust_env=False)
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def request(self, method: str, path: str, **options: Any) -> Any:
@@ -109,7 +108,6 @@ class AirflowApi:
         return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
 
     def wait_for_dag(self, dag_id: str, timeout: float = 300) -> None:
-        """Wait until a DAG has been parsed."""
         wait_until(
             lambda: dag_id in self.dag_ids(),
             timeout,
@@ -143,7 +141,6 @@ class AirflowApi:
         self.request("POST", f"/dags/{_quoted(dag_id)}/dagRuns", json=body)
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        """Give what the API says about a DAG run."""
         answer: dict[str, Any] = self.request("GET", _run(dag_id, run_id))
         return answer
 
@@ -160,12 +157,10 @@ class AirflowApi:
         return answer
 
     def task_instances(self, dag_id: str, run_id: str) -> list[TaskState]:
-        """Give the task instances of a run."""
         answer = self.request("GET", f"{_run(dag_id, run_id)}/taskInstances", params={"limit": 1000})
         return [_task_state(raw) for raw in answer["task_instances"]]
 
     def task(self, dag_id: str, run_id: str, task_id: str, *, map_index: int = -1) -> TaskState:
-        """Give one task instance."""
         return _task_state(self.request("GET", _task(dag_id, run_id, task_id, map_index)))
 
     def tries(self, dag_id: str, run_id: str, task_id: str) -> list[TaskState]:
@@ -187,13 +182,11 @@ class AirflowApi:
         return "\n".join(lines)
 
     def xcoms(self, dag_id: str, run_id: str, task_id: str, *, map_index: int = -1) -> dict[str, Any]:
-        """Give every XCom of a task instance by key."""
         path = f"{_task(dag_id, run_id, task_id)}/xcomEntries"
         keys = self.request("GET", path, params={"map_index": map_index})["xcom_entries"]
         return {each["key"]: self.xcom(dag_id, run_id, task_id, each["key"], map_index=map_index) for each in keys}
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", *, map_index: int = -1) -> Any:
-        """Give one XCom of a task instance."""
         path = f"{_task(dag_id, run_id, task_id)}/xcomEntries/{_quoted(key)}"
         return self.request("GET", path, params={"stringify": False, "map_index": map_index})["value"]
 
@@ -219,8 +212,6 @@ class AirflowApi:
     def wait_for_run(
         self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = 600
     ) -> str:
-        """Wait until a DAG run is in one of `states`."""
-
         def reached() -> str | None:
             state = self.run_state(dag_id, run_id)
             return state if state in states else None
@@ -231,8 +222,6 @@ class AirflowApi:
     def wait_for_task(
         self, dag_id: str, run_id: str, task_id: str, *, states: Collection[str], timeout: float = 600
     ) -> TaskState:
-        """Wait until a task is in one of `states`."""
-
         def reached() -> TaskState | None:
             task = self.task(dag_id, run_id, task_id)
             return task if task.state in states else None

@@ -109,12 +109,10 @@ class AirflowHome(Service):
 
     @property
     def home(self) -> Path:
-        """The AIRFLOW_HOME."""
         return self.root
 
     @property
     def url(self) -> str:
-        """The address of the page and the API."""
         return f"http://127.0.0.1:{self.ports.api}{self._prefix}"
 
     @property
@@ -240,5 +238,4 @@ class AirflowHome(Service):
         return [name for name in wanted if health.get(name) != "healthy"]
 
     def wait_until_healthy(self, timeout: float = 300) -> None:
-        """Wait until every component says that it is healthy."""
         wait_until(lambda: self._unhealthy() == [], timeout, "a healthy Airflow", interval=0.5)

@@ -40,7 +40,6 @@ class GcsServer(BucketServer):
         )
 
     def create_bucket(self, name: str) -> str:
-        """Make an empty bucket."""
         made = requests.post(f"{self.endpoint_url}/storage/v1/b?project=tests", json={"name": name}, timeout=30)
         made.raise_for_status()
         return name

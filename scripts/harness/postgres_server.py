@@ -39,7 +39,6 @@ class PostgresServer(Service):
 
     @property
     def dsn(self) -> str:
-        """The address for a client."""
         return f"host={self.root} port={self._port} user={USER} dbname=postgres connect_timeout=10"
 
     @property

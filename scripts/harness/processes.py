@@ -79,12 +79,10 @@ class RealProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process itself."""
         return self._popen.pid
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, None while it runs."""
         return self._popen.poll()
 
     def log_tail(self, lines: int = 40) -> str:

@@ -89,7 +89,6 @@ class S3Server(BucketServer):
         )
 
     def create_bucket(self, name: str) -> str:
-        """Make an empty bucket."""
         self.client().create_bucket(Bucket=name)
         return name
 

@@ -39,7 +39,6 @@ class GoProgram:
 
     @property
     def binary(self) -> Path:
-        """Path of the built program."""
         return CACHE / "bin" / f"{self.name}-{self.version}"
 
 

@@ -35,7 +35,6 @@ class Section:
 
     @property
     def name(self) -> str:
-        """Name its page."""
         return f"sections/{slug(self.title)}"
 
 
@@ -82,7 +81,6 @@ class Sources:
         self._shown: set[Path] = set()
 
     def write(self) -> None:
-        """Write them all."""
         shutil.rmtree(self._folder, ignore_errors=True)
         for path in pages(self._root):
             name = path.relative_to(self._root).as_posix()

@@ -77,7 +77,6 @@ class EventTime:
         self._written: set[str] = set()
 
     def load(self) -> None:
-        """Restore event time from the checkpoint."""
         at = self._at
         stored = {name: at.carried.value(at.files, name, None, at.local) for name in (STAGE, INPUTS, ttl.VALUE)}
         self._mark = StageWatermark(at.handover.stage, at.handover.upstream.keys(), stored[STAGE], stored[INPUTS])

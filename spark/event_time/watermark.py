@@ -65,7 +65,6 @@ class Mark:
         return cls(**found)
 
     def plain(self) -> Json:
-        """Convert the mark to JSON."""
         return {"at": self.at, "idle": self.idle, **({"quiet": self.quiet} if self.quiet else {})}
 
 

@@ -62,12 +62,10 @@ class RestoredState:
         return self._restored.get(output_id)
 
     def put(self, name: str, plain: Json) -> None:
-        """Put a value in place of the one carried over."""
         self.outputs.pop(f"{VALUE}.{name}", None)
         self.values[name] = plain
 
     def forget(self, name: str) -> None:
-        """Remove a value, if there is one."""
         self.outputs.pop(f"{VALUE}.{name}", None)
         self.values.pop(name, None)
 

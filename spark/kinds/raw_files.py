@@ -294,7 +294,6 @@ class OnDisk:
                 raise InvalidStateError("a file with this driver's own name is there already", key=key)
 
     def copy_to(self, path: Path, name: str) -> None:
-        """Copy one file to a new path."""
         with (self._root / name).open("rb") as source, path.open("xb") as into:
             shutil.copyfileobj(source, into, _CHUNK_BYTES)
 

@@ -131,7 +131,6 @@ class BackgroundSnapshot:
         self._thread = InheritableThread(target=self._run, name=f"cairn {output_id}", daemon=True, **more)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def wait(self) -> None:
@@ -182,7 +181,6 @@ class Background:
         self._all: list[BackgroundSnapshot] = []
 
     def start(self, snapshot: BackgroundSnapshot) -> None:
-        """Start one more snapshot."""
         with self._lock:
             self._all.append(snapshot)
         snapshot.start()
@@ -224,7 +222,6 @@ class BeforeSnapshot:
         self._begun = self._running = False
         self._failure: BaseException | None = None
         self.took_ms = 0
-        """Duration of the step in milliseconds."""
 
     def set(self, step: Callable[[], object]) -> None:
         """Register the step.

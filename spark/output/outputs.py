@@ -169,7 +169,6 @@ class Outputs:
         return stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched")
 
     def add(self, kind: str, name: str, make: Callable[[str], Stored]) -> None:
-        """Write an output."""
         self._take_written(kind, name)
         self._add(make(f"{kind}.{name}"))
 
@@ -181,7 +180,6 @@ class Outputs:
             self._fence.raise_if_stopped()
 
     def abort(self) -> None:
-        """Stop background writes, and wait for their end."""
         self._background.abort()
 
     def _take_written(self, kind: str, name: str) -> None:

@@ -86,7 +86,6 @@ class Update:
 
     @property
     def spark(self) -> SparkSession:
-        """The session that writes the update."""
         return self.given.sparkSession
 
 

@@ -74,7 +74,6 @@ class Planned:
     """For a delta: its number (semantics K1)."""
 
     def write_to(self, url: str) -> None:
-        """Have Spark write the DataFrame."""
         appended = self.output.appended
         with self.in_force.write() as options:
             writer = self.df.write.mode("error").options(**options)

@@ -46,7 +46,6 @@ class Tail:
         self._end = b""
 
     def add(self, piece: bytes) -> None:
-        """Add the next bytes of the file."""
         kept = piece if len(piece) >= _MOST_BYTES else self._end + piece
         self._end = kept[-_MOST_BYTES:]
 

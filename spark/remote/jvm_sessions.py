@@ -53,11 +53,9 @@ class JvmSessions:
 
     @property
     def port(self) -> int:
-        """The port that the server listens on."""
         return int(self._service.localPort())
 
     def opened(self) -> list[ServerSession]:
-        """Return the open sessions."""
         return list(_sessions(self._service.sessionManager().listActiveSessions()))
 
     def closed(self) -> list[ServerSession]:

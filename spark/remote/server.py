@@ -24,7 +24,6 @@ from ..handover.conf import TOKEN_FILES
 from ..handover.conf import credential_file as to_bytes
 
 DEFAULT_PORT = 15002
-"""Spark's own default port."""
 DEFAULT_USER = "cairn"
 """The user whom a client claims as its session's owner. Every try must claim the same one, or it could not release the
 session of the try before; the worker's own user name may differ between machines."""
@@ -171,12 +170,10 @@ class ServerTask:
     """True if the author lets the server keep copies of state."""
 
     def to_json(self) -> str:
-        """Convert the task to JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> ServerTask:
-        """Parse a task."""
         found: dict[str, Any] = json.loads(text)
         return cls(**{**found, "limits": Limits(**found["limits"])})
 

@@ -55,7 +55,6 @@ class Submission:
     application: str
     """A Python file, or a function by its dotted name."""
     session: str
-    """The session's id."""
     handed: dict[str, str]
     """Conf by which the application finds its epoch."""
     server: dict[str, Any] = field(repr=False)
@@ -76,7 +75,6 @@ class Submission:
     jars: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """Convert the submission to JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -112,12 +110,10 @@ class Problem:
 
     @classmethod
     def of(cls, error: Exception) -> Problem:
-        """Describe an error."""
         of_server = getattr(error, "code", None) in _OF_SERVER
         return cls(str(error), getattr(error, "kind", None) is ErrorKind.INVALID, of_server)
 
     def line(self) -> str:
-        """Format the line of output."""
         return PROBLEM + json.dumps(asdict(self))
 
     @classmethod

@@ -66,7 +66,6 @@ class TlsEnd:
             self._loop.close()
             raise
         self.port: int = self._server.sockets[0].getsockname()[1]
-        """The port that it listens on."""
         self._thread = Thread(target=self._loop.run_forever, name="cairn's TLS end", daemon=True)
         self._thread.start()
 

@@ -60,7 +60,6 @@ class Before:
 
     @property
     def empty(self) -> bool:
-        """True if the table has no files."""
         return not self.files
 
 

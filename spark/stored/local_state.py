@@ -85,7 +85,6 @@ class Copy:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all its files."""
         return sum(each.size_bytes for each in self.files)
 
 

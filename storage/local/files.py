@@ -325,7 +325,6 @@ class TempFile:
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def write(self, data: bytes) -> None:
-        """Append all of `data`."""
         self._digest.update(data)
         rest = memoryview(data)
         while rest:

@@ -161,7 +161,6 @@ class LocalStore(ObjectStore):
         return found
 
     def describe(self) -> str:
-        """Describe the store."""
         return f"{self.uri} (local files)"
 
     def spark_url(self, key: str) -> str:

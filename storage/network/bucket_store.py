@@ -43,7 +43,6 @@ class BucketStore(ObjectStore, Generic[OptionsT]):
     form: ClassVar[str]
     """Form of a URI of this store."""
     kind: ClassVar[type[Any]]
-    """The class of its options."""
     longest_page: ClassVar[int] = 1000
 
     def __init__(
@@ -81,7 +80,6 @@ class BucketStore(ObjectStore, Generic[OptionsT]):
 
     @property
     def uri(self) -> str:
-        """The root, in the class's `form`."""
         return self._uri
 
     def below(self: _S, folder: str) -> _S:
@@ -97,7 +95,6 @@ class BucketStore(ObjectStore, Generic[OptionsT]):
         """Return the URL of the service, without credentials."""
 
     def describe(self) -> str:
-        """Describe the store and its endpoint."""
         return f"{self._uri} at {self._endpoint()}"
 
     def _spark_root(self) -> str:

@@ -38,7 +38,6 @@ class Refused(Fault):
 
     @property
     def said(self) -> str:
-        """The store's words."""
         return f"{self.code}: {self.text}" if self.text else self.code
 
     @property
@@ -48,7 +47,6 @@ class Refused(Fault):
 
     @property
     def forbidden(self) -> bool:
-        """True if the store refused the credentials."""
         return self.status in (401, 403)
 
     @property
@@ -63,7 +61,6 @@ class Refused(Fault):
 
     @property
     def bucket_gone(self) -> bool:
-        """True if the bucket does not exist."""
         return False
 
     @property
@@ -86,9 +83,7 @@ class Words:
     """A store's words in its errors."""
 
     rights: Mapping[str, str]
-    """The right that each request needs."""
     find_credentials: str
-    """Remedy if there are no credentials."""
     check: str
     """Things to check if credentials are refused."""
     bucket: str = "bucket"

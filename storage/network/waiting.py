@@ -132,11 +132,9 @@ class RetryPolicy:
     waiting: Waiting | None = None
     """The wait for a store beyond the retries; None: no wait."""
     renew: Callable[[], None] = lambda: None
-    """Renews the credentials."""
     clock: Clock = system_time
 
     def wait(self) -> Wait:
-        """Return the wait of one request."""
         return Wait(self.waiting, self.renew, self.sleep, self.clock)
 
     @property

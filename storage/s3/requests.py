@@ -40,7 +40,6 @@ _RIGHTS = {
     "get_bucket_versioning": "s3:GetBucketVersioning",
     "get_object_lock_configuration": "s3:GetBucketObjectLockConfiguration",
 }
-"""The right that each request needs."""
 _LIST_TOO = " (and s3:ListBucket on the bucket: without it an object that does not exist is answered by 403 too)"
 _WRITES = ("put_object", "copy_object")
 _WRONG_REGION = frozenset({
@@ -154,11 +153,9 @@ class S3Requests:
     page_size: int
 
     def full(self, key: str, *, marker: bool = False) -> str:
-        """Return the bucket's key for a key."""
         return full_key(self.prefix, key, self.store, marker=marker)
 
     def full_prefix(self, prefix: str) -> str:
-        """Return the bucket's prefix for a prefix to list."""
         return f"{self.prefix}{check_prefix(prefix)}"
 
     def send(self, operation: str, **params: Any) -> Any:
@@ -175,11 +172,9 @@ class S3Requests:
         return patience.ask_until(send, lambda fault: self.explain(fault, operation, about))
 
     def explain(self, fault: Fault, operation: str, about: str) -> StorageError:
-        """Convert a fault to an error."""
         return explain(fault, store=self.store, doing=operation, key=about)
 
     def look(self, key: str) -> StoredObject | None:
-        """Return the current object of a key, None if there is none."""
         try:
             answer = self.facts(key)
         except GoneError:

@@ -175,7 +175,6 @@ class S3Store(BucketStore[S3Options]):
         return copy_across(source._wire, source_key, self._wire, key, etag, algorithms)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
-        """Yield the objects under `prefix` in key order, one request per page."""
         self._wire.full_prefix(prefix)  # a bad name is refused now, not at the first `next`
         if start_after is not None:
             self._wire.full(start_after, marker=True)

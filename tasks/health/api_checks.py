@@ -55,7 +55,6 @@ def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
 
 
 def _look_up(hook: AirflowApiHook) -> None:
-    """Fetch the connection."""
     with _fetching(hook.airflow_api_conn_id):
         _ = hook.access
 

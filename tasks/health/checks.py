@@ -19,7 +19,6 @@ JAVA = 17
 FIRST_CLIENT = (4, 0)
 """The first Spark with a `pyspark-client`; Airflow's Spark provider requires that package, so no older Spark fits."""
 TOO_NEW = (5, 0)
-"""The first Spark that is too new."""
 PYTHON = (3, 10)
 """The oldest Python for Cairn's part of a driver."""
 

@@ -178,7 +178,6 @@ class ClusterFacts:
 
     @property
     def driver(self) -> str:
-        """The driver's name in messages."""
         return "Spark Connect server" if self.over_connect else "driver"
 
     @classmethod
@@ -325,7 +324,6 @@ class _Late(logging.Handler):
         self._last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Record a line."""
         if self._over:
             return
         self._last = printable(masked(_STAMP.sub("", record.getMessage())))[:MAX_DETAIL]
@@ -341,7 +339,6 @@ class _Late(logging.Handler):
             self._kept = f"; it could not be ended, and may still run: {masked(str(error))}"
 
     def why(self, cause: str) -> NoAnswer:
-        """Return why there is no answer."""
         if self._over:
             last = f". The last of Spark's log: {self._last}" if self._last else ""
             return NoAnswer(Silence.FAILED, f"no answer within {self._answer_s:.0f} s{self._kept}{last}")

@@ -115,7 +115,6 @@ class Names:
         self._folder = f"{folder.rstrip('/')}/{job}".lstrip("/" if storage.scheme != "file" else "")
 
     def source(self, source: SourceSlice) -> InputDataset:
-        """Return the folder of a file source."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 
@@ -128,7 +127,6 @@ class Names:
         return InputDataset(namespace=namespace, name=name or "/", inputFacets=counted)
 
     def input(self, row: StateRow, checkpoint: int | None) -> InputDataset:
-        """Return an input data set, as a checkpoint has it."""
         from openlineage.client.event_v2 import InputDataset
 
         return InputDataset(namespace=self.namespace, name=self.name(row), facets=_facets(row, checkpoint))
@@ -151,7 +149,6 @@ class Names:
         )
 
     def name(self, row: StateRow) -> str:
-        """Return the name of a state, a table or an exchange."""
         if row.kind == "table":
             return f"{self._folder}/tables/{row.name}"
         kind = "exchanges" if row.kind == "exchange" else "states"

@@ -29,12 +29,10 @@ class SparkLink(BaseOperatorLink):
 
     @property
     def name(self) -> str:
-        """The button's text."""
         return "Spark"
 
     @property
     def xcom_key(self) -> str:
-        """The XCom key under which Airflow keeps the address."""
         return "_cairn_spark_link"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow calls it so
@@ -49,7 +47,6 @@ class SparkPlace:
 
     application: Application
     conn_id: str
-    """The Spark connection."""
 
     def now(self) -> str:
         """Return the address while it runs."""
@@ -107,12 +104,10 @@ class CheckpointLink(BaseOperatorLink):
 
     @property
     def name(self) -> str:
-        """The button's text."""
         return "Checkpoint"
 
     @property
     def xcom_key(self) -> str:
-        """The XCom key under which Airflow keeps the address."""
         return "_cairn_checkpoint_link"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow calls it so

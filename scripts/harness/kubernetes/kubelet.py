@@ -53,16 +53,13 @@ class Pod:
 
     @property
     def path(self) -> str:
-        """Path of the pod in the API."""
         return pod_path(self.namespace, self.name)
 
     @property
     def image(self) -> str:
-        """The image of its container."""
         return str(self.spec["containers"][0].get("image", ""))
 
     def lives(self) -> bool:
-        """Tell whether its process runs."""
         return self.process is not None and self.process.returncode is None
 
     def kill(self) -> None:
@@ -130,7 +127,6 @@ class Kubelet:
         self._goes_on.clear()
 
     def go_on(self) -> None:
-        """Look at pods again."""
         self._goes_on.set()
 
     def log_of(self, namespace: str, name: str) -> Path | None:

@@ -47,7 +47,6 @@ class KubernetesServer(Service):
 
     @property
     def url(self) -> str:
-        """The address of the API."""
         return f"https://{LOOPBACK}:{self.port}"
 
     @property
@@ -61,7 +60,6 @@ class KubernetesServer(Service):
         return self.root / "tls.key"
 
     def token(self, user: str) -> str:
-        """Give a user's token."""
         return f"token-of-{user}"
 
     def kubeconfig(self, user: str) -> Path:
@@ -200,7 +198,6 @@ class KubernetesApi:
         return answer.status_code in (httpx.codes.CREATED, httpx.codes.CONFLICT)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def __enter__(self) -> KubernetesApi:

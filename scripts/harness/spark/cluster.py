@@ -71,7 +71,6 @@ class SparkCluster(Service):
             return None
 
     def alive_workers(self) -> int:
-        """Count the workers that the master takes for alive."""
         state = self.state()
         return sum(worker["state"] == "ALIVE" for worker in state["workers"]) if state else 0
 

@@ -80,7 +80,6 @@ class YarnCluster(Service):
             )
 
     def running_nodes(self) -> int:
-        """Count the nodes that take containers."""
         found = self._ask("nodes")
         return sum(node["state"] == "RUNNING" for node in _rows(found, "nodes", "node"))
 
