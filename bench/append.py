@@ -72,7 +72,6 @@ class Append(Spent):
 
 
 def _history(pipeline: Pipeline, days: int, data: bytes) -> None:
-    """Run the epochs of the earlier days; each driver writes `data` as its file."""
     for number in range(days):
         run_id = f"day {number}"
         pipeline.trigger(run_id)
@@ -110,7 +109,6 @@ def _written(pipeline: Pipeline, at: Handover, data: bytes) -> AckDocument:
 
 
 def _as_one(files: JobFiles, small: Sequence[StateHandle]) -> bytes:
-    """Make one file with the rows of several."""
     from pyarrow import BufferReader, concat_tables, parquet
 
     tables = [parquet.read_table(BufferReader(files.get(each.path, max_bytes=1 << 24).data)) for each in small]

@@ -79,7 +79,6 @@ class Bench:
         self.keys = self._complete(files, int(mib * (1 << 20)))
 
     def _complete(self, files: int, size: int) -> list[str]:
-        """Complete an epoch of one stage with this state; return the keys of its files in the bucket."""
         answer = self.coordinator.trigger(TriggerRequest("a", Slice(), (StageSpec("s"),), CheckpointConfig()))
         assert isinstance(answer, Triggered), answer
         claim = self.coordinator.begin("a", "s", "bench")
@@ -121,8 +120,6 @@ class Bench:
         return open_store(uri, s3=self.options)
 
     def copy(self, run: int) -> None:
-        """Copy the same files from bucket to bucket by boto3."""
-
         def one(key: str) -> None:
             self.client.copy({"Bucket": LAKE, "Key": key}, KEPT, f"boto3-{run}/{key}")
 
@@ -130,8 +127,6 @@ class Bench:
             list(pool.map(one, self.keys))
 
     def download(self, folder: Path) -> None:
-        """Copy the same files to a local folder by boto3."""
-
         def one(key: str) -> None:
             path = folder / key
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,6 @@ class Job:
         return SharedServer(session, "spark_here", self.settings, self.settings.coordinator(), "").take()
 
     def run_epoch(self) -> None:
-        """Run one epoch, as the tasks of a `CheckpointedTaskGroup` do."""
         begun, epoch = time.monotonic(), epoch_name(f"e{self.epochs}")
         coordinator = self.settings.coordinator()
         coordinator.trigger(TriggerRequest(epoch, Slice(), (StageSpec(STAGE, (), 2),), CheckpointConfig(retained=2)))
@@ -118,7 +117,6 @@ class Job:
         self.spent_s.append(time.monotonic() - begun)
 
     def run_client(self, command: list[str], env: dict[str, str]) -> str:
-        """Run a client process to its end; return its output."""
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(command, env={**os.environ, **env}, stdout=output, stderr=subprocess.STDOUT)
             _, status, used = os.wait4(process.pid, 0)
@@ -155,11 +153,9 @@ class Job:
         return found
 
     def files(self) -> list[Path]:
-        """List leftovers of the server and the clients below the temporary folder."""
         return [path for path in (self.folder / "tmp").rglob("*") if path.is_file()]
 
     def server_is_gone(self) -> bool:
-        """Tell whether the record no longer names a server."""
         return not self.settings.coordinator().files.read(ServersDocument, KEY)[0].servers
 
 

@@ -133,7 +133,6 @@ class _Types:
         self._exact = exact
 
     def shape(self, cls: Any) -> Schema:
-        """Give the schema of a class's own fields."""
         hints = get_type_hints(cls, include_extras=True)
         said = attribute_docs(cls)
         properties, required = {}, []
@@ -149,7 +148,6 @@ class _Types:
         return {**shape, "allOf": [_ALSO[cls]]} if cls in _ALSO else shape
 
     def of(self, hint: Any) -> Schema:
-        """Give the schema of an annotation."""
         origin = get_origin(hint)
         if hint is Any:
             return {}

@@ -219,9 +219,6 @@ class EpochEventTime(EpochFacts):
             name: the timers' name.
             key: the key columns.
             time: the time column; a timestamp.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("timers")
         return self._event_time.timers(name, names_of(key), time)

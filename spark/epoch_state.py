@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EpochState(EpochEventTime):
-    """The state of an epoch."""
+    """The state of an epoch. Names outside of the grammar (semantics W1) are refused by an `InvalidKeyError`."""
 
     spark: SparkSession
     """The session that reads and writes."""
@@ -48,9 +48,6 @@ class EpochState(EpochEventTime):
                 state (semantics R4). None: all of the state.
             keys: read only the rows with one of these keys; needs the state's key columns. Unless the state is small, a
                 Spark job looks at these keys now.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("state")
         stored = self._carried.restored(f"state.{check_name('state', name)}")
@@ -79,9 +76,6 @@ class EpochState(EpochEventTime):
             background: write while the block goes on (semantics A5, B5); the block's end waits. The input of `df` must
                 stay.
             ttl: how long rows live (semantics K6); rows that have outlived it are not written. None: forever.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("snapshot")
         living = self._event_time.to_write(check_free("state", name), df, ttl)
@@ -110,9 +104,6 @@ class EpochState(EpochEventTime):
         Returns:
             The whole state after the changes, as the next epoch's `state(name)` returns it (semantics K8): read from
             the checkpoint's files at the first use, which must be inside the block.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("update")
         before = self._carried.restored(f"state.{check_free('state', name)}")
@@ -142,9 +133,6 @@ class EpochState(EpochEventTime):
 
         Returns:
             The whole state with the partials merged, as for `update`.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("aggregate")
         before = self._carried.restored(f"state.{check_free('state', name)}")
@@ -157,9 +145,6 @@ class EpochState(EpochEventTime):
         Returns:
             One list of items for each subtask of the stage's `parallelism`. Without a parallelism: as many lists as
             subtasks wrote the state, and one for broadcast state.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("list_state")
         stored = self._carried.restored(f"{small_state.LIST_KIND}.{check_name('state', name)}")
@@ -179,9 +164,6 @@ class EpochState(EpochEventTime):
             per_subtask: one list of JSON items for each subtask of the stage's `parallelism`, if it has one.
             mode: `split`: distribute the items evenly, unchanged at the same parallelism. `union`: each subtask gets
                 all items. `broadcast`: all subtasks hold the same items, of which one copy is kept.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("snapshot_list")
         items, checked = small_state.items_of(self._handover, name, per_subtask, mode)
@@ -197,9 +179,6 @@ class EpochState(EpochEventTime):
         Args:
             name: the state's name.
             into: an empty or a new folder: a path on the driver's disk, or a URL that Spark can write to.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("restore_files")
         stored = self._carried.restored(f"{raw_files.KIND}.{check_name('state', name)}")
@@ -233,9 +212,6 @@ class EpochState(EpochEventTime):
             name: the value's name.
             value: text, numbers, booleans, None, or lists and dictionaries of them; at most 16 MiB as JSON. Up to 20
                 KiB travel inside the acknowledgement; larger values go into a file.
-
-        Raises:
-            InvalidKeyError: the name does not match the grammar (semantics W1).
         """
         self._check_open("put")
         what = f"the value {check_free('value', name)!r}"

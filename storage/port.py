@@ -13,7 +13,7 @@ from dataclasses import field
 from typing import IO
 
 from .checksums import SHA256
-from .errors import DocumentError, StorageError, UnsupportedStorageError
+from .errors import DocumentError, StorageError
 from .records import dataclass
 
 
@@ -362,16 +362,6 @@ def check_range(key: str, start: int, length: int) -> None:
             start=start,
             length=length,
         )
-
-
-def range_ignored(store: str, key: str, start: int) -> UnsupportedStorageError:
-    """Make the error for a store that sends an object from its beginning instead of a range."""
-    return UnsupportedStorageError(
-        "the store ignores ranges: it sent the object from its beginning. Use another store or gateway",
-        store=store,
-        key=key,
-        start=start,
-    )
 
 
 def check_size(store: str, key: str, size_bytes: int, max_bytes: int | None) -> None:

@@ -69,7 +69,6 @@ class Epoch:
         return f"{self.told['folder']}/{number}/{name}"
 
     def write(self, df: DataFrame) -> None:
-        """Write an exchange for downstream stages."""
         self._write(self.told["stage"], df)
 
     def _write(self, name: str, df: DataFrame) -> None:
@@ -109,7 +108,6 @@ class Epoch:
         self._write(name, partials)
 
     def append(self, name: str, df: DataFrame) -> None:
-        """Add rows to a table."""
         df.write.mode("append").parquet(f"{self.told['folder']}/{name}")
 
     def get(self, name: str, default: object) -> object:

@@ -74,7 +74,6 @@ class Programs:
         folder.mkdir()
 
     def arguments(self, stage: str) -> list[str]:
-        """Return the arguments that the DAG gives to an application."""
         return [str(self._flights)] if stage == "clean" else []
 
     def run(self, command: list[str], env: Mapping[str, str] | None = None) -> None:
@@ -90,7 +89,6 @@ class Programs:
             raise RuntimeError(f"{command} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
 
     def submit(self, conf: Mapping[str, str], words: list[str], *options: str) -> None:
-        """Run an application by spark-submit."""
         given = {**self._conf, **conf}
         confs = [word for key, value in given.items() for word in ("--conf", f"{key}={value}")]
         submit = str(Path(sys.executable).parent / "spark-submit")

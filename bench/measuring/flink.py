@@ -76,7 +76,6 @@ class Flink(Peer):
         return sum(newest.values())
 
     def files(self) -> dict[Path, tuple[int, int]]:
-        """List the checkpoints' files."""
         return {path: facts for path, facts in super().files().items() if path.is_relative_to(self._checkpoints)}
 
     def cpu_elsewhere(self) -> float:
@@ -109,7 +108,6 @@ class Flink(Peer):
         self._job.wait_until(lambda: b"STARTED" in log.read_bytes(), _TIMEOUT_S, "Flink")
 
     def _printed(self) -> int:
-        """Return the number of bytes that the job has printed."""
         return self._logs[-1].stat().st_size
 
     def _changes(self, since: int) -> int:

@@ -170,7 +170,6 @@ class Rewrite(Peer):
         self.write(number, self.current(), f"v{self._written}")
 
     def current(self) -> str | None:
-        """Return the pointer's target."""
         pointer = self.folder / "current"
         return pointer.read_text() if pointer.exists() else None
 
@@ -211,7 +210,6 @@ class Streaming(Peer):
         return self._all / "input"
 
     def run(self, number: int) -> None:  # noqa: ARG002 - it reads all new files
-        """Run one trigger on the new input; the input of an epoch is one batch."""
         self._trigger(killed=False)
 
     def run_killed(self, number: int) -> None:  # noqa: ARG002 - it reads all new files

@@ -70,7 +70,6 @@ class Services:
         return S3Options(s3["AWS_ENDPOINT_URL"], s3["AWS_REGION"], s3["AWS_ACCESS_KEY_ID"], s3["AWS_SECRET_ACCESS_KEY"])
 
     def requests(self) -> int:
-        """Give how many requests S3 has had."""
         return requests_in(Path(self.log).read_text())
 
 
@@ -98,7 +97,6 @@ class Plain:
         self._spark, self._at, self._write = spark, at, write
 
     def append(self, df: DataFrame) -> Append:
-        """Append rows, and measure it."""
         before = self._at.requests()
         spent = measured(self._spark, lambda: self._write(df))
         return Append(spent.seconds, spent.cpu, self._at.requests() - before)
@@ -144,7 +142,6 @@ class Cairn:
         return block
 
     def complete(self) -> None:
-        """Complete the checkpoint, as the stage's task does."""
         assert self._coordinator.complete_if_last(epoch_name(f"run {self._epochs}"), STAGE.uid) is not None
 
     def deliver(self) -> None:
@@ -152,7 +149,6 @@ class Cairn:
         assert self._coordinator.deliver((self.sink,)) == 1
 
     def commit(self) -> None:
-        """Complete the checkpoint and commit the table."""
         self.complete()
         self.deliver()
 
@@ -294,7 +290,6 @@ class Postgres:
             cursor.executemany("INSERT INTO inserted VALUES (%s, %s, %s)", rows)
 
     def rows(self) -> dict[str, int]:
-        """Count the rows of each table that got all of them."""
         found = {}
         with psycopg.connect(**self._at.dsn) as connection:
             for name in ("cairn", "by_hand", "text"):

@@ -53,16 +53,13 @@ class Board:
     _killed_s: float | None = None
 
     def triggered(self, title: str) -> None:
-        """Begin anew with another attempt: all its stages wait."""
         self.title, self._triggered_s, self._completed_s = title, self.clock(), None
         self._bars = {stage: Bar() for stage in self.stages}
 
     def waiting(self) -> list[str]:
-        """Give the stages that have not begun in this attempt."""
         return [stage for stage, bar in self._bars.items() if bar.state is State.WAITS]
 
     def begun(self, stage: str) -> None:
-        """Show that a stage's application has been submitted."""
         self._bars[stage].state, self._bars[stage].begun_s = State.RUNS, self.clock()
 
     def acknowledged(self, stage: str, *, is_carried_over: bool) -> None:
@@ -81,7 +78,6 @@ class Board:
                 bar.state, bar.ended_s = State.KILLED, self._killed_s
 
     def completed(self) -> None:
-        """Show that the checkpoint has completed, and after a kill what that took."""
         self.title, self._completed_s = f"{self.title}, completed", self.clock()
         for stage, bar in self._bars.items():
             if bar.state in (State.WAITS, State.RUNS):  # the last acknowledgement completes: no look comes in between

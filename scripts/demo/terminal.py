@@ -25,15 +25,12 @@ class Terminal:
         return self._console.is_terminal
 
     def seconds(self) -> float:
-        """Give the seconds since the begin."""
         return time.monotonic() - self._begin_s
 
     def say(self, line: str) -> None:
-        """Print one line with the seconds since the begin."""
         self.print(f"[{self.seconds():6.1f} s] {line}")
 
     def print(self, text: str = "") -> None:
-        """Print text as it is."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         self._console.file.flush()
 

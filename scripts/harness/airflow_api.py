@@ -66,7 +66,6 @@ class AirflowApi:
         return answer
 
     def health(self) -> dict[str, str | None]:
-        """Give the status of each component: `healthy`, `unhealthy`, or None for one never seen."""
         answer = self._http.get("/api/v2/monitor/health")
         _checked(answer)
         return {name: facts["status"] for name, facts in answer.json().items() if facts}
@@ -103,7 +102,6 @@ class AirflowApi:
         wait_until(parsed, timeout, f"the DAG files {sorted(names)} to be parsed", interval=0.5, details=details)
 
     def import_errors(self) -> list[str]:
-        """Give the DAG files' import errors, each as file and trace."""
         errors = self.request("GET", "/importErrors", params={"limit": 1000})["import_errors"]
         return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
 
@@ -121,7 +119,6 @@ class AirflowApi:
         self.request("PATCH", f"/dags/{_quoted(dag_id)}", json={"is_paused": False})
 
     def pause(self, dag_id: str) -> None:
-        """Let no new task of a DAG start."""
         self.request("PATCH", f"/dags/{_quoted(dag_id)}", json={"is_paused": True})
 
     def trigger(
@@ -145,11 +142,9 @@ class AirflowApi:
         return answer
 
     def run_state(self, dag_id: str, run_id: str) -> str:
-        """Give the state of a DAG run: `queued`, `running`, `success` or `failed`."""
         return str(self.run(dag_id, run_id)["state"])
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """Give a DAG's runs, oldest first."""
         params = {"limit": 1000, "order_by": "run_after"}
         answer: list[dict[str, Any]] = self.request("GET", f"/dags/{_quoted(dag_id)}/dagRuns", params=params)[
             "dag_runs"
@@ -164,7 +159,6 @@ class AirflowApi:
         return _task_state(self.request("GET", _task(dag_id, run_id, task_id, map_index)))
 
     def tries(self, dag_id: str, run_id: str, task_id: str) -> list[TaskState]:
-        """Give every try of a task, oldest first."""
         answer = self.request("GET", f"{_task(dag_id, run_id, task_id)}/tries")
         return [_task_state(raw) for raw in answer["task_instances"]]
 

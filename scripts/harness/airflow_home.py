@@ -185,11 +185,9 @@ class AirflowHome(Service):
         self._processes.pop(component).stop(grace=0)
 
     def start_component(self, component: Component, timeout: float = 300) -> None:
-        """Start a component that was killed and wait until Airflow is healthy again."""
         self._run(component).wait_until(lambda: self._unhealthy() == [], timeout, f"a healthy {component}")
 
     def process(self, component: Component) -> RealProcess:
-        """Give a component's process (mode `components`)."""
         return self._processes[component]
 
     def command(self, *words: str) -> str:

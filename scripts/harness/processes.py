@@ -86,7 +86,6 @@ class RealProcess:
         return self._popen.poll()
 
     def log_tail(self, lines: int = 40) -> str:
-        """Give the last lines of the log, with its name."""
         text = self.log.read_text(errors="replace").splitlines()[-lines:]
         return "\n".join([f"--- end of {self.name}'s log {self.log} ---", *text])
 

@@ -66,7 +66,6 @@ class Service(ABC):
             shutil.rmtree(self.root, ignore_errors=True)
 
     def family(self) -> list[psutil.Process]:
-        """Give all processes of the service that run now, whatever they started included."""
         return [member for process in self._processes.values() for member in process.family()]
 
     def __enter__(self) -> Self:

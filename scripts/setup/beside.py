@@ -54,5 +54,4 @@ def _install(group: str, folder: Path, python: Path) -> None:
 
 
 def _packages(*options: str) -> list[str]:
-    """Give each package with its version and hashes, as a line."""
     return exported(*_AS_LINES, *options).replace("\\\n", "").splitlines()

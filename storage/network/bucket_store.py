@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -10,8 +11,8 @@ from typing import IO, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..clock import Clock, Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep, system_time
 from ..errors import UnsupportedStorageError
-from ..names import StorageUri, check_key, full_key, parse_storage_uri
-from ..port import Blob, ObjectStore, WriteResult, check_range, check_size, first, gather, range_ignored
+from ..names import StorageUri, check_key, full_key, order, parse_storage_uri, shorten
+from ..port import Blob, ObjectStat, ObjectStore, WriteResult, check_range, check_size, first, gather
 from .faults import Refused
 from .options import Access
 from .waiting import RetryPolicy, Waiting
@@ -19,6 +20,7 @@ from .waiting import RetryPolicy, Waiting
 OptionsT = TypeVar("OptionsT", bound=Access)
 _S = TypeVar("_S", bound="BucketStore[Any]")
 _T = TypeVar("_T")
+_IN_MEMORY = 8 << 20
 
 
 class Content(NamedTuple):
@@ -158,7 +160,12 @@ class BucketStore(ObjectStore, Generic[OptionsT]):
                 raise
             with found.chunks as chunks:
                 if start and not found.is_range:
-                    raise range_ignored(self.describe(), key, start)
+                    raise UnsupportedStorageError(
+                        "the store ignores ranges: it sent the object from its beginning. Use another store or gateway",
+                        store=self.describe(),
+                        key=key,
+                        start=start,
+                    )
                 return first(chunks, length)
 
         return self._patiently("get", key, read)
@@ -187,5 +194,45 @@ class BucketStore(ObjectStore, Generic[OptionsT]):
     def _put(self, key: str, data: bytes | IO[bytes], expected_etag: str | None) -> WriteResult:
         """Write an object once; if it has `expected_etag`, or if there is none."""
 
+    def _copy_through_here(self, source: str, target: str) -> WriteResult:
+        """Read an object, into a file if it is large, and create another of the same content."""
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
+
+            def read() -> None:
+                spool.seek(0)
+                spool.truncate()
+                with self._open(source).chunks as chunks:
+                    spool.writelines(chunks)
+
+            self._patiently("get", source, read)
+            return self._put(target, spool, None)
+
     def _full(self, key: str, *, marker: bool = False) -> str:
         return full_key(self._prefix, key, self.describe(), marker=marker)
+
+
+def in_order(found: Iterator[ObjectStat], store: str, after: bytes = b"") -> Iterator[ObjectStat]:
+    """Yield the objects of a listing that come after a key's bytes.
+
+    Raises:
+        UnsupportedStorageError: the store lists out of order (semantics W6).
+    """
+    last = b""
+    for each in found:
+        if order(each.key) <= last:
+            raise UnsupportedStorageError(
+                "the store lists its keys out of order, so nothing can be found there reliably. "
+                "Choose one that lists in the order of UTF-8 bytes",
+                store=store,
+                key=shorten(each.key),
+            )
+        last = order(each.key)
+        if last > after:
+            yield each
+
+
+def page_repeated(store: str, prefix: str) -> UnsupportedStorageError:
+    """Make the error for a store whose listing does not go on."""
+    return UnsupportedStorageError(
+        "the store repeats one page of a listing without end. Use another store or gateway", store=store, key=prefix
+    )

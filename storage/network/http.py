@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,10 +24,10 @@ from requests.utils import get_environ_proxies
 from urllib3.exceptions import NewConnectionError
 
 from ..checksums import SHA256, algorithm_of
-from ..errors import ForbiddenError, GoneError, StorageError, UnsupportedStorageError
-from ..names import check_prefix, order, shorten
+from ..errors import ForbiddenError, GoneError, StorageError
+from ..names import check_prefix, order
 from ..port import DeleteFailure, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
-from .bucket_store import BucketStore, Content, OptionsT
+from .bucket_store import BucketStore, Content, OptionsT, in_order, page_repeated
 from .conditional_write import ConditionalWrite, StoredObject
 from .faults import Fault, NoAnswer, Refused, Words, explain
 from .options import Access
@@ -149,7 +148,6 @@ def _faults() -> Iterator[None]:
 
 _AT_ONCE = 16
 """Deletes at a time: these services delete one object a request."""
-_IN_MEMORY = 8 << 20
 _OPTIONAL = frozenset({"delete", "rules"})
 """Requests whose right may stay missing: that is reported, and Cairn does not wait for it."""
 
@@ -213,16 +211,7 @@ class HttpStore(BucketStore[OptionsT]):
         fake-gcs-server 1.56), and a copy on Azure may end after its answer, so that its outcome is not known.
         """
         self._full(target)
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
-
-            def read() -> None:
-                spool.seek(0)
-                spool.truncate()
-                with self._open(source).chunks as chunks:
-                    spool.writelines(chunks)
-
-            self._patiently("get", source, read)
-            return self._put(target, spool, None)
+        return self._copy_through_here(source, target)
 
     def copy_from(
         self,
@@ -306,25 +295,12 @@ class HttpStore(BucketStore[OptionsT]):
         check_prefix(prefix)
         if start_after is not None:
             self._full(start_after, marker=True)
-        return self._in_order(self._listed(prefix, start_after), order(start_after) if start_after else b"")
+        after = order(start_after) if start_after else b""
+        return in_order(self._listed(prefix, start_after), self.describe(), after)
 
     @abstractmethod
     def _listed(self, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:
         """Yield the objects under `prefix`, from `start_after` or from the first one."""
-
-    def _in_order(self, found: Iterator[ObjectStat], after: bytes) -> Iterator[ObjectStat]:
-        last = b""
-        for each in found:
-            if order(each.key) <= last:
-                raise UnsupportedStorageError(
-                    "the store lists its keys out of order, so nothing can be found there reliably. "
-                    "Choose one that lists in the order of UTF-8 bytes",
-                    store=self.describe(),
-                    key=shorten(each.key),
-                )
-            last = order(each.key)
-            if last > after:
-                yield each
 
     def _pages(self, prefix: str, read: Callable[[str | None], tuple[_T, str | None]]) -> Iterator[_T]:
         """Yield the pages of a listing.
@@ -339,11 +315,7 @@ class HttpStore(BucketStore[OptionsT]):
             if not token:
                 return
             if token == before:
-                raise UnsupportedStorageError(
-                    "the store repeats one page of a listing without end. Use another store or gateway",
-                    store=self.describe(),
-                    key=prefix,
-                )
+                raise page_repeated(self.describe(), prefix)
 
     def _patiently(self, doing: str, about: str, request: Callable[[], _T]) -> _T:
         patience = self._patience.at_once if doing in _OPTIONAL else self._patience

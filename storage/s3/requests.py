@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from ..clock import TokenSource
 from ..errors import ForbiddenError, GoneError, InvalidKeyError, StorageError, UnsupportedStorageError
-from ..names import check_prefix, full_key, order, shorten
+from ..names import check_prefix, full_key
 from ..network import faults
+from ..network.bucket_store import page_repeated
 from ..network.conditional_write import WRITE_ID, ConditionalWrite, StoredObject
 from ..network.faults import NO_CREDENTIALS, Fault, Words
 from ..network.waiting import RetryPolicy
@@ -226,28 +227,15 @@ class S3Requests:
 
 
 def objects(wire: S3Requests, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:
-    """Yield the objects under `prefix`, after `start_after` if given.
-
-    Raises:
-        UnsupportedStorageError: the store lists out of order (semantics W6).
-    """
+    """Yield the objects under `prefix`, after `start_after` if given."""
     params = {"Prefix": wire.full_prefix(prefix)}
     if start_after is not None:
         params["StartAfter"] = wire.full(start_after, marker=True)
-    last = b""
     for page in _pages(wire, prefix, params):
         for entry in page.get("Contents", []):
             key = entry["Key"].removeprefix(wire.prefix)
             if not key:
                 continue  # the folder marker of the root
-            if order(key) <= last:
-                raise UnsupportedStorageError(
-                    "the store lists its keys out of order, so nothing can be found there reliably. "
-                    "Choose one that lists in the order of UTF-8 bytes",
-                    store=wire.store,
-                    key=shorten(key),
-                )
-            last = order(key)
             modified = entry.get("LastModified")
             modified_ms = None if modified is None else int(modified.timestamp() * 1000)
             yield ObjectStat(key, entry["Size"], entry.get("ETag"), modified_ms=modified_ms)
@@ -294,11 +282,7 @@ def _pages(wire: S3Requests, prefix: str, params: dict[str, str]) -> Iterator[di
         if not page.get("IsTruncated") or not token:
             return
         if token == asked.get("ContinuationToken"):
-            raise UnsupportedStorageError(
-                "the store repeats one page of a listing without end. Use another store or gateway",
-                store=wire.store,
-                key=prefix,
-            )
+            raise page_repeated(wire.store, prefix)
         asked["ContinuationToken"] = token
 
 

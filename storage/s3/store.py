@@ -7,23 +7,25 @@ never makes, changes or lists buckets.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
 
 from .. import checksums
-from ..checksums import SHA256
-from ..errors import GoneError
-from ..network.bucket_store import BucketStore, Content
+from ..checksums import SHA256, algorithm_of
+from ..errors import GoneError, StorageError
+from ..network.bucket_store import BucketStore, Content, in_order
 from ..network.faults import NO_CREDENTIALS, Fault, NoAnswer
 from ..network.options import S3Options
 from ..port import BucketRules, DeleteFailures, LifecycleRule, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from .clients import client_for, taken
-from .copy import Copier, copy_across
 from .requests import Refused, S3Requests, delete, folders, objects, uploads
 
 # A bucket's rules that may delete or hide Cairn's objects, as far as the store reports them.
@@ -121,7 +123,8 @@ class S3Store(BucketStore[S3Options]):
             token=self._token,
             page_size=self._page_size,
         )
-        self._copier = Copier(self._wire)
+        self._lock = threading.Lock()
+        self._copies_once: bool | None = None
 
     def _reconnect(self, before: S3Options) -> None:  # noqa: ARG002
         """Take another client: one keeps the credentials that it was made with."""
@@ -149,9 +152,34 @@ class S3Store(BucketStore[S3Options]):
         return self._wire.patiently(f"{doing}_object", about, request)
 
     def copy(self, source: str, target: str) -> WriteResult:
-        """Copy an object of at most 5 GiB within the store, only if `target` does not exist; see `copy.py`."""
+        """Copy an object of at most 5 GiB within the store, only if `target` does not exist (semantics W2, W4).
+
+        `If-None-Match` on CopyObject is newer than on PutObject, and many stores silently ignore it (moto 5.2 and
+        versitygw 1.8 do: measured). So it is used only if this store was seen to honour it. Otherwise the object goes
+        through this process, and is written with PutObject's condition, which the probe has proved: slower, but
+        create-once.
+
+        Raises:
+            StorageError: the object is larger than 5 GiB.
+        """
         self._wire.full(target)
-        return self._copier.copy(source, target, self.stat(source).size_bytes)
+        size_bytes = self.stat(source).size_bytes
+        if size_bytes > MAX_COPY_BYTES:
+            raise StorageError(
+                "an object of more than 5 GiB cannot be copied in one piece yet. "
+                "Write it as several files (repartition the output)",
+                code="invalid_request",
+                store=self._wire.store,
+                key=source,
+                size_bytes=size_bytes,
+            )
+        with self._lock:
+            if self._copies_once is None:
+                self._copies_once = _copies_once(self._wire)
+        if not self._copies_once:
+            return self._copy_through_here(source, target)
+        send = partial(_copy_within, self._wire, source, target)
+        return self._wire.write_once("copy_object", target, None, send, about=source)
 
     def copy_from(
         self,
@@ -163,7 +191,7 @@ class S3Store(BucketStore[S3Options]):
         algorithms: Sequence[str] = (SHA256,),
         content: str | None = None,  # noqa: ARG002 - the server computes it
     ) -> tuple[str, ...] | None:
-        """Copy an object from another prefix or bucket of the same server, one request per algorithm; see `copy.py`.
+        """Copy an object from another prefix or bucket of the same server, one request per algorithm.
 
         Both stores must be reached in the same way, with the same credentials.
         """
@@ -172,13 +200,13 @@ class S3Store(BucketStore[S3Options]):
             self._endpoint(),
         ):
             return None
-        return copy_across(source._wire, source_key, self._wire, key, etag, algorithms)
+        return _copied_across(source._wire, source_key, self._wire, key, etag, algorithms)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
         self._wire.full_prefix(prefix)  # a bad name is refused now, not at the first `next`
         if start_after is not None:
             self._wire.full(start_after, marker=True)
-        return objects(self._wire, prefix, start_after)
+        return in_order(objects(self._wire, prefix, start_after), self.describe())
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         self._wire.full_prefix(prefix)
@@ -237,6 +265,104 @@ class S3Store(BucketStore[S3Options]):
             return str(answer["ETag"])
 
         return self._wire.write_once("put_object", key, expected_etag, send)
+
+
+MAX_COPY_BYTES = 5 * 1024**3
+"""Size limit of CopyObject and PutObject; larger objects need a multipart copy."""
+CHECKS = "_cairn/copy-check/"
+"""The folder of the check's objects while it runs."""
+_RACERS = 8
+
+
+def _copy_within(wire: S3Requests, source: str, target: str, metadata: dict[str, str]) -> str:
+    answer = wire.send(
+        "copy_object",
+        Key=wire.full(target),
+        CopySource={"Bucket": wire.bucket, "Key": wire.full(source)},
+        IfNoneMatch="*",
+        Metadata=metadata,
+        MetadataDirective="REPLACE",
+    )
+    return str(answer["CopyObjectResult"]["ETag"])
+
+
+def _copies_once(wire: S3Requests) -> bool:
+    """Start eight copies to one name together; True if one won and the others were refused."""
+    place = f"{CHECKS}{wire.token()}/"
+    source, target = f"{place}source", f"{place}target"
+    barrier = threading.Barrier(_RACERS)
+
+    def race(racer: int) -> bool | None:
+        barrier.wait()
+        try:
+            _copy_within(wire, source, target, {"racer": str(racer)})
+        except Refused as fault:
+            return False if fault.status in (409, 412) else None
+        except NoAnswer:
+            return None
+        return True
+
+    wire.ask("put_object", source, Key=wire.full(source), Body=b"source")
+    try:
+        with ThreadPoolExecutor(_RACERS) as pool:
+            answers = list(pool.map(race, range(_RACERS)))
+    finally:
+        delete(wire, [source, target])
+    return answers.count(True) == 1 and answers.count(False) == _RACERS - 1
+
+
+def _copied_across(
+    source: S3Requests, source_key: str, target: S3Requests, key: str, etag: str, algorithms: Sequence[str]
+) -> tuple[str, ...] | None:
+    """Copy an object between two prefixes of one server; see `ObjectStore.copy_from`.
+
+    Every copy has the same content, so an ignored condition does no harm. A server computes one checksum per copy, so
+    it copies once for each algorithm.
+
+    Returns:
+        The checksums that the server computed; None if it did not, or refused to copy.
+    """
+    found: list[str] = []
+    for algorithm in algorithms:
+        # After the first copy the target exists, and is ours.
+        condition = {} if found else {"IfNoneMatch": "*"}
+        answer = _copied(source, source_key, target, key, etag, algorithm.upper(), condition)
+        checksum = None if answer is None else checksums.from_s3(answer)
+        if checksum is None or algorithm_of(checksum) != algorithm:
+            return None
+        found.append(checksum)
+    return tuple(found)
+
+
+def _copied(
+    source: S3Requests,
+    source_key: str,
+    target: S3Requests,
+    key: str,
+    etag: str,
+    algorithm: str,
+    condition: dict[str, str],
+) -> Any:
+    try:
+        answer = target.patience.at_once.ask(
+            lambda: target.send(
+                "copy_object",
+                Key=target.full(key),
+                CopySource={"Bucket": source.bucket, "Key": source.full(source_key)},
+                CopySourceIfMatch=etag,
+                ChecksumAlgorithm=algorithm,
+                MetadataDirective="REPLACE",
+                **condition,
+            )
+        )
+    except Refused as fault:
+        if fault.status == 404 or fault.transient:
+            raise source.explain(fault, "copy_object", source_key) from fault
+        # The target exists, or has another tag, is too large, or must not be copied: reading and writing tells which.
+        return None
+    except NoAnswer as fault:
+        raise target.explain(fault, "copy_object", key) from fault
+    return answer["CopyObjectResult"]
 
 
 class _Body:

@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points, requires, version
 
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowNotFoundException
 
-from ...checkpoint.health.findings import Examination, Finding
+from ...checkpoint.errors import AirflowApiError, AirflowApiRefusedError, InvalidConfigError
+from ...checkpoint.health.findings import Examination, Finding, error, warning
 from ...hooks import versions
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...hooks.class_archive import lacks_archive
 from ...hooks.spark_site import SparkSite
-from . import api_checks, checks
-from .facts import ClusterFacts, NoAnswer, Silence, ask_cluster, gather, installed
+from ...storage.errors import CairnError
+from . import checks
+from .facts import ClusterFacts, NoAnswer, Silence, ask_cluster, fetching, gather, installed
 
 log = logging.getLogger("airflow_cairn")
 
@@ -79,14 +82,88 @@ def _examine_api(done: Examination, conn_id: str | None, dag_id: str | None) -> 
         done.skipped["airflow's API"] = "no connection is named"
         return
     with AirflowApiHook(conn_id) as hook:
-        if conn_id == AIRFLOW_API_CONN_ID and dag_id is None and not api_checks.is_defined(hook):
+        if conn_id == AIRFLOW_API_CONN_ID and dag_id is None and not is_defined(hook):
             done.skipped["airflow's API"] = f"the connection {conn_id} is not defined where this process looks"
             return
-        if not done.run("airflow's API", lambda: api_checks.check_api(hook)):
+        if not done.run("airflow's API", lambda: check_api(hook)):
             return
-        done.run("airflow's processes", lambda: api_checks.check_components(hook))
+        done.run("airflow's processes", lambda: check_components(hook))
         if dag_id is not None:
-            done.run(f"DAG {dag_id}", lambda: api_checks.check_dag(hook, dag_id))
+            done.run(f"DAG {dag_id}", lambda: check_dag(hook, dag_id))
+
+
+_WHY = "a stage that has failed cannot have the other stages of its region run again"
+
+
+def is_defined(hook: AirflowApiHook) -> bool:
+    """Return whether this process may know such a connection, whatever its contents.
+
+    Also true if it could not be fetched: `check_api` reports the reason.
+    """
+    try:
+        _look_up(hook)
+    except AirflowNotFoundException:
+        return False
+    except CairnError:
+        return True
+    return True
+
+
+def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
+    """Log in with the connection and ask for a DAG: clearing checks the same right first."""
+    conn_id = hook.airflow_api_conn_id
+    define = (
+        f"airflow connections add {conn_id} --conn-type generic --conn-host https://AIRFLOW --conn-login USER "
+        "--conn-password PASSWORD (docs/how-to/clearing.md)"
+    )
+    try:
+        _look_up(hook)
+        hook.check_login()
+    except AirflowNotFoundException:
+        what = "the connection is not defined where this process looks"
+        yield error("connection-missing", conn_id, what, _WHY, define)
+    except InvalidConfigError as unusable:
+        yield error("connection-broken", conn_id, unusable.message, _WHY, define)
+    except AirflowApiRefusedError as refused:
+        grant = "Correct login and password of the connection, or give its user the role User or Op"
+        yield error("api-refused", conn_id, refused.message, _WHY, grant)
+    except AirflowApiError as unreachable:
+        start = "Correct the connection's host, or start the API server: `airflow api-server`"
+        yield error("api-unreachable", conn_id, unreachable.message, _WHY, start)
+
+
+def check_components(hook: AirflowApiHook) -> Iterator[Finding]:
+    """Ask which of Airflow's processes run."""
+    commands = {"scheduler": "scheduler", "triggerer": "triggerer", "dag_processor": "dag-processor"}
+    lacks = {
+        "scheduler": "no task starts",
+        "triggerer": "tasks that wait for a checkpoint (deferrable) wait for ever",
+        "dag_processor": "DAG files are not read, and failure callbacks do not run",
+    }
+    for name, state in hook.component_states().items():
+        if name in commands and state != "healthy":
+            what = f"Airflow says that its {name.replace('_', ' ')} is {state or 'not there'}"
+            yield error("airflow-unhealthy", name, what, lacks[name], f"airflow {commands[name]}")
+
+
+def check_dag(hook: AirflowApiHook, dag_id: str) -> Iterator[Finding]:
+    """Check that a run of a DAG would start."""
+    paused = hook.is_paused(dag_id)
+    if paused is None:
+        yield error(
+            "dag-missing",
+            dag_id,
+            "Airflow has no such DAG",
+            "its file was not read, or has an error: no epoch begins",
+            "airflow dags list-import-errors",
+        )
+    elif paused:
+        yield warning("dag-paused", dag_id, "the DAG is paused", "no epoch begins", f"airflow dags unpause {dag_id}")
+
+
+def _look_up(hook: AirflowApiHook) -> None:
+    with fetching(hook.airflow_api_conn_id):
+        _ = hook.access
 
 
 def _examine_cluster(done: Examination, conn_id: str | None, ask: Callable[[], ClusterFacts | NoAnswer]) -> None:

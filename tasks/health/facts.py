@@ -22,6 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from ...checkpoint.errors import InvalidConfigError, UnreachableError
@@ -34,10 +35,9 @@ from ...hooks.spark_submit import EpochSubmitHook
 from ...spark import cluster_probe
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.submission import PATIENCE_HERE, Submission
-from ...storage.errors import printable
+from ...storage.errors import CairnError, printable
 from ...storage.older_pythons import StrEnum
 from ...storage.records import dataclass
-from .api_checks import see_connection
 
 _JAVA = re.compile(r'version "(\d[^"]*)"')
 _OF_PYTHON = "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -230,6 +230,44 @@ class NoAnswer:
     why: str
 
 
+@contextmanager
+def fetching(conn_id: str) -> Iterator[None]:
+    """Tell an undefined connection from one that could not be fetched; Cairn's own errors pass through.
+
+    Raises:
+        AirflowNotFoundException: it is not defined.
+        UnreachableError: it could not be fetched.
+    """
+    try:
+        yield
+    except AirflowNotFoundException:
+        _ask_each_backend(conn_id)
+        raise
+    except CairnError:
+        raise
+    except Exception as error:
+        raise _unknown(error, "Airflow") from error
+
+
+def _ask_each_backend(conn_id: str) -> None:
+    """Find a secrets backend that fails: Airflow skips it, and then reports that the connection is not defined."""
+    from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded
+
+    for backend in ensure_secrets_backend_loaded():
+        try:
+            backend.get_connection(conn_id=conn_id)
+        except Exception as error:
+            raise _unknown(error, type(backend).__name__) from error
+
+
+def _unknown(error: Exception, where: str) -> UnreachableError:
+    return UnreachableError(
+        "the connection could not be fetched, so whether it is defined is not known: "
+        f"{where} says {type(error).__name__}: {masked(str(error))}",
+        code="connection_unknown",
+    )
+
+
 def ask_cluster(
     conn_id: str,
     conf: Mapping[str, str],
@@ -245,7 +283,8 @@ def ask_cluster(
     if answer_s is None:
         answer_s = ANSWER_S
     try:
-        see_connection(conn_id)  # for an undefined connection the provider would use another cluster
+        with fetching(conn_id):  # for an undefined connection the provider would use another cluster
+            BaseHook.get_connection(conn_id)
         server = connect_server(conn_id)
     except AirflowNotFoundException:
         return NoAnswer(Silence.UNDEFINED, "the connection is not defined where this process looks")

@@ -63,7 +63,6 @@ class Pod:
         return self.process is not None and self.process.returncode is None
 
     def kill(self) -> None:
-        """Kill all of its processes at once."""
         if self.process is not None:
             self.process.stop(grace=0)
 
@@ -123,14 +122,12 @@ class Kubelet:
         self._api.delete(pod.path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}})
 
     def pause(self) -> None:
-        """Take no notice of pods, until `go_on`."""
         self._goes_on.clear()
 
     def go_on(self) -> None:
         self._goes_on.set()
 
     def log_of(self, namespace: str, name: str) -> Path | None:
-        """Give the log of the newest pod of a name."""
         logs = [pod.folder / "log" for pod in self.pods if (pod.namespace, pod.name) == (namespace, name)]
         return logs[-1] if logs and logs[-1].exists() else None
 

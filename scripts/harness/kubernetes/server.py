@@ -76,7 +76,6 @@ class KubernetesServer(Service):
         return path
 
     def api(self, user: str = ADMIN) -> KubernetesApi:
-        """Give a client; who asks for it closes it."""
         return KubernetesApi(self.url, self.certificate, self.token(user))
 
     def start(self) -> None:
@@ -157,7 +156,6 @@ class KubernetesApi:
         )
 
     def is_ready(self) -> bool:
-        """Tell whether the API server serves."""
         try:
             return self._client.get("/readyz").status_code == httpx.codes.OK
         except httpx.TransportError:

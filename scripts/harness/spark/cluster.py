@@ -37,7 +37,6 @@ class SparkCluster(Service):
 
     @property
     def master_url(self) -> str:
-        """The address for `spark-submit --master`."""
         return f"spark://{LOOPBACK}:{self.port}"
 
     @property
@@ -46,7 +45,6 @@ class SparkCluster(Service):
         return f"http://{LOOPBACK}:{self.web_port}"
 
     def start(self) -> None:
-        """Start the daemons and wait until every worker is registered."""
         self.port, self.web_port = free_port(), free_port()
         address = ["--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self.web_port)]
         self._run("master", [_MASTER, *address]).wait_until(

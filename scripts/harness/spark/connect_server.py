@@ -43,11 +43,9 @@ class ConnectServer(Service):
 
     @property
     def process(self) -> RealProcess:
-        """The process of `spark-submit`, and the JVM below it."""
         return self._processes["server"]
 
     def start(self) -> None:
-        """Start it and wait until it says at which port it listens."""
         conf = {
             "spark.connect.grpc.binding.address": "localhost",
             "spark.connect.grpc.binding.port": "0",

@@ -70,7 +70,6 @@ class YarnCluster(Service):
         }
 
     def start(self) -> None:
-        """Start the daemons and wait until the node is running."""
         self._write_conf()
         self._run("resourcemanager", "ResourceManager")
         node = self._run("nodemanager", "NodeManager")

@@ -19,7 +19,7 @@ from airflow_cairn.hooks.airflow_api import AirflowApiHook
 from airflow_cairn.hooks.class_archive import FILE
 from airflow_cairn.operators import CairnDoctorOperator
 from airflow_cairn.storage import UnsupportedStorageError, open_store
-from airflow_cairn.tasks.health import api_checks, checks
+from airflow_cairn.tasks.health import checks, examine
 from airflow_cairn.tasks.health.examine import examine_worker
 from airflow_cairn.tasks.health.facts import SparkFacts, gather
 from scripts.setup.base import ROOT
@@ -268,8 +268,8 @@ def api(connections: Define) -> Iterator[dict[str, Answer]]:
 
 def of_api(conn_id: str = "cairn_airflow_api", dag_id: str = "flights") -> list[str]:
     with AirflowApiHook(conn_id, sleep=lambda seconds: None) as hook:
-        found = names(api_checks.check_api(hook))
-        return found or names([*api_checks.check_components(hook), *api_checks.check_dag(hook, dag_id)])
+        found = names(examine.check_api(hook))
+        return found or names([*examine.check_components(hook), *examine.check_dag(hook, dag_id)])
 
 
 @pytest.mark.parametrize("of_another", [False, True])
@@ -362,8 +362,6 @@ def test_a_connection_that_could_not_be_fetched_may_be_defined(
 @pytest.fixture
 def machine(spark_home: Path, api: dict[str, Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     """This process has a Spark of the right version and an Airflow that is well."""
-    from airflow_cairn.tasks.health import examine
-
     facts = replace(HEALTHY, home=spark_home)
     monkeypatch.setattr(examine, "gather", lambda environ, conf: facts)
     # Airflow's defaults for tests are not those of a deployment.
