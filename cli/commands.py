@@ -275,10 +275,7 @@ def opened_other(uri: str, options: argparse.Namespace) -> ObjectStore:
 
 
 def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:
-    """Open a savepoint's folder with the arguments that every command has.
-
-    The URI is that of the folder, or of the `_metadata` in it.
-    """
+    """Open a savepoint's folder, or that of the `_metadata` in it, with the arguments that every command has."""
     return open_named(uri, lambda above: opened(above, options))
 
 

@@ -30,10 +30,7 @@ from .output.text import ProgressLine, ask
 def resume(
     coordinator: Coordinator, savepoint: ObjectStore, options: argparse.Namespace, opened: OpenFolder
 ) -> tuple[list[str], dict[str, Any]]:
-    """Start a job from a savepoint, after the user at the terminal has agreed to the loss.
-
-    The store is rooted at the savepoint's folder; `opened` opens the folders above.
-    """
+    """Start a job from a savepoint's folder, after the user has agreed to the loss; `opened` opens folders above it."""
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
     goes_back = plan.standing is None or options.again
@@ -215,9 +212,7 @@ def _rewind_document(job: str, found: Rewound, changes: list[dict[str, Any]]) ->
 def forget_listener_of(
     coordinator: Coordinator, job: str, listener: str, checkpoint: int | None, *, yes: bool
 ) -> tuple[list[str], dict[str, Any]]:
-    """Drop a listener's notices, or list them.
-
-    Without `yes` they are only listed. With `checkpoint`, only its notice is dropped.
+    """Drop a listener's notices, or that of one checkpoint; without `yes` only list them.
 
     Raises:
         InvalidConfigError: no notice waits for the listener, or none for that checkpoint.
@@ -293,11 +288,7 @@ def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[s
 
 
 def mirror(coordinator: Coordinator, target: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
-    """Make one pass to a job's mirror.
-
-    Returns:
-        Lines and JSON document of the result, and whether something could not be deleted.
-    """
+    """Make one pass to a job's mirror; returns lines, JSON document, and whether something could not be deleted."""
     ensure_probed(target, nonce=secrets.token_hex(8))
     with ProgressLine("copied") as line:
         found = coordinator.mirror(target, line.show)

@@ -34,10 +34,7 @@ _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The parameters of a watch.
-
-    `pulse` returns a value that changes whenever the output does. `wait` may raise KeyboardInterrupt.
-    """
+    """A watch: `pulse` returns a value that changes whenever the output does, `wait` may raise KeyboardInterrupt."""
 
     look: Callable[[], Outcome]
     pulse: Callable[[], Hashable]
@@ -47,10 +44,7 @@ class Watch:
     as_json: bool = False
 
     def run(self, out: TextIO, err: TextIO) -> None:
-        """Watch until nothing more can change.
-
-        Reports that the store does not answer go to `err`, unless the screen is redrawn.
-        """
+        """Watch until nothing more can change; `err` hears of a silent store, unless the screen is redrawn."""
         show: Callable[[Outcome], None]
         complain: Callable[[str], None]
         if self.as_json:

@@ -37,11 +37,7 @@ Found = tuple[list[str], dict[str, Any]]
 def savepoint(
     coordinator: Coordinator, options: argparse.Namespace, opened: OpenFolder, wait: Callable[[float], object]
 ) -> tuple[list[str], dict[str, Any], bool]:
-    """Take a savepoint of a job, or go on with one.
-
-    Returns:
-        Lines and JSON document of the result, and whether the savepoint failed.
-    """
+    """Take a savepoint, or go on with one; returns lines, JSON document, and whether it failed."""
     request = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
     coordinator.check_savepoint(request)
     announce(options, request.request)
@@ -114,11 +110,7 @@ def savepoints(coordinator: Coordinator) -> Found:
 
 
 def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
-    """Check every file of a savepoint's folder.
-
-    Returns:
-        Lines and JSON document of the result, and whether the savepoint is damaged.
-    """
+    """Check every file of a savepoint's folder; returns lines, JSON document, and whether it is damaged."""
     found = integrity.load(folder)
     with ProgressLine("checked") as line:
         damages = list(integrity.damages(folder, found, line.show))
@@ -225,9 +217,7 @@ class Airflow:
 
 
 def airflow_of(job: str, options: argparse.Namespace, environ: Mapping[str, str]) -> Airflow | None:
-    """Return Airflow as the command's arguments name it; None if they name no address.
-
-    The DAG's id is the job's name unless another is given. The environment holds the token.
+    """Return the Airflow that arguments and environment name, by default of the job's name; None without a URL.
 
     Raises:
         InvalidConfigError: the URL is invalid, the token is missing, or a DAG is given without an address.

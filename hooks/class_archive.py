@@ -62,9 +62,7 @@ def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
 
 
 def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Path:
-    """Make the archive, with a driver that reads and writes a little Parquet.
-
-    Without `archive`, the file is in the home of Spark, where drivers look for it.
+    """Make the archive, in the home of Spark unless a file is named, by a driver that reads and writes some Parquet.
 
     Raises:
         FileNotFoundError: the program does not exist, or there is no Spark at its place.
@@ -94,10 +92,7 @@ def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Pat
 
 
 def main(words: list[str]) -> int:
-    """Make the archive and print its path.
-
-    The words are the arguments of `make`.
-    """
+    """Make the archive and print its path; the words are the arguments of `make`."""
     try:
         sys.stdout.write(f"{make(*words[:2])}\n")
     except subprocess.CalledProcessError as error:

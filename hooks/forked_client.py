@@ -107,11 +107,7 @@ class ForkedClient:
 
 
 def forked(nonce: str, environment: Mapping[str, str]) -> ForkedClient | None:
-    """Have the fork server of a Spark server fork a client, which begins; start one for the next stages if none runs.
-
-    Returns:
-        None if no client has begun, and none will: then the task starts one without a fork.
-    """
+    """Have the fork server fork a client, which begins; None if none will. Start a fork server if none runs."""
     if sys.platform != "linux":
         return None
     with ExitStack() as opened:

@@ -69,13 +69,7 @@ def phase_of(driver: str) -> str:
 
 
 def end(driver: str, seen: Any = None) -> bool:
-    """Delete a driver's pod; one that is gone is not an error.
-
-    A pod that has changed since it was `seen` is left alone, as it may have started.
-
-    Returns:
-        False if it was left alone.
-    """
+    """Delete a driver's pod, if there is one; False, and it is left alone, if it has changed since it was `seen`."""
     namespace, _, name = driver.partition(":")
     same = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version} if seen else {}
     try:
@@ -122,10 +116,7 @@ def waits_in_vain(pod: Any) -> str:
 
 
 def last_lines(client: Any, name: str, namespace: str, pod: Any) -> list[str]:
-    """Return the end of a driver's log.
-
-    The pod says which container is the driver; None without the right to look: it has one.
-    """
+    """Return the end of a driver's log; the pod, None without the right to look, says which container is the driver."""
     found = client.read_namespaced_pod_log(
         name,
         namespace,

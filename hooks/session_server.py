@@ -53,9 +53,7 @@ key, the database. Code of a session can read the server's environment (semantic
 
 
 def session_secret(conn_id: str) -> str:
-    """Return the secret from which servers' tokens are made; it is registered with Airflow's masker.
-
-    The secret is the password of an Airflow connection of any type.
+    """Return the secret of the servers' tokens, the password of a connection of any type, known to Airflow's masker.
 
     Raises:
         InvalidConfigError: there is no such connection, or it has no password.
@@ -148,10 +146,6 @@ def jvm_conf(conf: Mapping[str, str], site: SparkSite, scratch: Path | None) -> 
     if scratch is not None and "-Djava.io.tmpdir=" not in said:
         added.append(shlex.quote(f"-Djava.io.tmpdir={scratch}"))
     return {EXTRA: " ".join([given, *added]).strip()} if added else {}
-
-
-def _is_passed_on(variable: str) -> bool:
-    return variable not in _NOT_PASSED_ON and not variable.startswith(_AIRFLOWS_OWN)
 
 
 def folder_of(nonce: str) -> Path:
@@ -265,7 +259,11 @@ class StartingServer:
         program = self.folder / "server.py"
         program.write_text(_PROGRAM.format(task=task.to_json()))
         command, inherited = hook.detached_command(str(program))
-        kept = {name: value for name, value in inherited.items() if _is_passed_on(name)}
+        kept = {
+            name: value
+            for name, value in inherited.items()
+            if name not in _NOT_PASSED_ON and not name.startswith(_AIRFLOWS_OWN)
+        }
         if start.conf.get(_PYTHON_CONF):
             # A Connect server looks here for the Python that runs functions, and not in its conf (measured).
             kept["PYSPARK_PYTHON"] = start.conf[_PYTHON_CONF]

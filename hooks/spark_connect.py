@@ -87,10 +87,7 @@ class Ended:
 
 
 class ConnectClient:
-    """One client process.
-
-    `forks` tells whether the fork server of a server that Cairn runs may fork the process.
-    """
+    """One client process; `forks` tells whether the fork server of a server that Cairn runs may fork it."""
 
     def __init__(
         self,

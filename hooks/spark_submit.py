@@ -280,11 +280,7 @@ OUR_SECRETS = "(?i:secret|password|passphrase|token|access[._-]?key|(?:account|a
 
 
 def redaction_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, str]:
-    """Return the conf that keeps credentials hidden, if a site has set an expression of its own.
-
-    Returns:
-        The joined expression; empty if Spark's own applies.
-    """
+    """Return the conf that joins a site's own expression of secrets with Cairn's; empty if Spark's own applies."""
     found = str(conf.get(REDACTION_REGEX) or site.conf.get(REDACTION_REGEX, ""))
     return (
         {REDACTION_REGEX: found if found.startswith(f"{OUR_SECRETS}|") else f"{OUR_SECRETS}|{found}"} if found else {}

@@ -170,9 +170,7 @@ class _Kind:
     """The way to give workers and cluster one identity."""
 
     def extras(self, connection: Connection, *unread: str) -> Mapping[str, Any]:
-        """Check a connection, mask its secrets and return its extras.
-
-        `unread` are names of its fields that nothing reads.
+        """Check a connection, mask its secrets and return its extras; nothing reads the fields `unread`.
 
         Raises:
             InvalidConfigError: another type, or a setting that would change the identity.

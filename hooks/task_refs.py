@@ -48,10 +48,7 @@ class TaskRef:
 
 
 def failed_body(run_id: str, tasks: Iterable[TaskRef], note: str, *, dry_run: bool) -> dict[str, Any]:
-    """Return the body that clears the failed ones of these tasks, and of those behind them, as on the page.
-
-    `run_id`, `tasks` and `note` are as in `clear_body`; `dry_run` only reports which tasks would be cleared.
-    """
+    """Return the body that clears those of these tasks, and of those behind them, that failed; else as `clear_body`."""
     widened = {"dry_run": dry_run, "only_failed": True, "include_downstream": True}
     return {**clear_body(run_id, tasks, note), **widened}
 

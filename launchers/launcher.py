@@ -160,9 +160,7 @@ class Launcher(Tracker):
 
     @abstractmethod
     def run_instead(self, program: str, arguments: Sequence[str]) -> None:
-        """Put a Python file in place of the author's program, and of its arguments.
-
-        The arguments are pairs of `--name` and value.
+        """Put a Python file in place of the author's program, and pairs of `--name` and value for its arguments.
 
         Raises:
             InvalidConfigError: the operator, or the place where it runs, takes no other program.
@@ -271,10 +269,7 @@ def on_pages(
 
 
 def alive(client: Any, shape: str, ended: Collection[str]) -> list[str]:
-    """Return the states that the API knows, without those of drivers that have ended.
-
-    `shape` is the name of the enumeration in the API's model.
-    """
+    """Return the states that the API's enumeration `shape` has, without those of drivers that have ended."""
     return [each for each in client.meta.service_model.shape_for(shape).enum if each not in ended]
 
 

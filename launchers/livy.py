@@ -123,10 +123,7 @@ class LivyLauncher(Launcher):
         return lines
 
     def _ask(self, method: str, path: str, *, missing_ok: bool = False) -> dict[str, Any]:
-        """Ask Livy through the provider's hook, which keeps its own connection, headers and prefix.
-
-        An absent batch that may be `missing_ok` has an empty answer.
-        """
+        """Ask by the provider's hook, for its connection, headers and prefix; empty for an absent batch."""
         hook = self._operator.hook
         hook.extra_options = {"timeout": ANSWER_S, **(hook.extra_options or {"check_response": False})}
         response = hook.run_method(f"{hook.endpoint_prefix}{path}", method, headers=hook.extra_headers)

@@ -71,10 +71,7 @@ def first_window(delay: timedelta, interval: timedelta, bounds: Bounds, now: dat
 
 
 def window_after(last: Window, delay: timedelta, interval: timedelta, bounds: Bounds, now: datetime) -> Window | None:
-    """Return the window after another: it begins where that one ended.
-
-    The delay counts if the start date was moved past `last`.
-    """
+    """Return the window after another, from its end; the delay counts if the start date was moved past it."""
     start, length = last.end, interval
     if start <= last.start:
         # A run without length: manual, or of another timetable. Airflow names a run by its start, so the start must

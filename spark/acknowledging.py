@@ -179,7 +179,7 @@ class Committables:
             return codec.size_of({**self.values, name: value}) / MAX_BYTES
 
     def add(self, name: str, value: Json) -> None:
-        """Add a committable.
+        """Add a committable: JSON, under a name unique in the stage; a listener gets it, possibly more than once.
 
         Args:
             name: unique in the stage.

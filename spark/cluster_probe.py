@@ -72,11 +72,7 @@ def _function() -> Any:
 
 
 def try_storage(spark: SparkSession) -> dict[str, Any]:
-    """Make the doctor's checks of the storage with this driver's credentials, code and clock.
-
-    Returns:
-        The examination as JSON; or, with the key `failed`, why it could not be made.
-    """
+    """Return the doctor's checks of the storage in this driver, as JSON; with the key `failed`, why there are none."""
     try:
         from airflow_cairn.checkpoint.health.examine import examine_reach
         from airflow_cairn.spark.handover.conf import parse

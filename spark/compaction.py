@@ -241,7 +241,8 @@ def _judge(files: JobFiles, candidate: _Candidate, runtime: Runtime, *, named: b
     if compactions.fitting(there, {output.id: handles}):
         return candidate.became("waits")
     for record in there:
-        if record.document.output.id == output.id and _unfinished(record.document) and _overlap(record, handles):
+        overlaps = not set(record.document.replaces).isdisjoint(handles)
+        if record.document.output.id == output.id and _unfinished(record.document) and overlaps:
             if not _is_left(record.document, runtime):
                 return candidate.became("under way")
             log.warning("The compaction %s was left unfinished, and is given up", files.full(record.key))
@@ -258,10 +259,6 @@ def _unfinished(document: CompactionDocument) -> bool:
 def _is_left(document: CompactionDocument, runtime: Runtime) -> bool:
     """Tell whether a compaction was left unfinished, so that another compactor gives it up."""
     return _unfinished(document) and runtime.now_ms() >= document.began_at_ms + LEASE_MS
-
-
-def _overlap(record: compactions.Record, handles: Sequence[object]) -> bool:
-    return not set(record.document.replaces).isdisjoint(handles)
 
 
 class _Compactor:

@@ -24,9 +24,7 @@ def conflict(version_of: Callable[[str], str] = version) -> str | None:
 
 
 def check_starts_here(what: str, version_of: Callable[[str], str] = version) -> None:
-    """Check that this machine can start Spark.
-
-    A client for Spark Connect servers cannot start one. A Spark on the path can, without being installed.
+    """Check that this machine can start Spark, as a client for Connect servers cannot, and a Spark on the path can.
 
     Raises:
         InvalidConfigError: PySpark is not installed, or only its client, and `SPARK_REMOTE` names no server.
@@ -41,10 +39,7 @@ def check_starts_here(what: str, version_of: Callable[[str], str] = version) -> 
 
 
 def check_pyspark(whole: str | None, client: str | None) -> Iterator[Finding]:
-    """Find two versions of PySpark over each other, for the doctor.
-
-    A version is None if the package is not installed.
-    """
+    """Find two versions of PySpark over each other; None: not installed."""
     if whole and client and whole != client:
         yield error(
             "pyspark-twice",

@@ -118,10 +118,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def endpoint_of(options: AzureOptions, host: str) -> str:
-    """Return the URL of an account's blobs, without a trailing slash.
-
-    `host` is the account's in the storage's URI, `account.dfs.core.windows.net`.
-    """
+    """Return the URL of an account's blobs, by its host in the storage's URI, without a trailing slash."""
     if options.endpoint_url is None:
         return f"https://{host.replace('.dfs.', '.blob.', 1)}"
     return f"{options.endpoint_url.rstrip('/')}/{host.partition('.')[0]}"

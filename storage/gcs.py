@@ -110,9 +110,7 @@ def send(
     headers: Mapping[str, str],
     data: Any = None,
 ) -> Answer:
-    """Send one request once.
-
-    `path` begins with a slash; `data` is bytes, or an object with `read` and `len`.
+    """Send one request once; `path` begins with a slash, `data` is bytes, or an object with `read` and `len`.
 
     Raises:
         Fault: any answer but success.

@@ -64,9 +64,7 @@ def check_name(kind: str, value: object) -> str:
 
 
 def check_key(key: object, *, marker: bool = False) -> str:
-    """Check the key of an object, relative to a store's root.
-
-    With `marker`, a single trailing slash is accepted, as in the folder markers that s3a makes.
+    """Check a key below a store's root; with `marker`, one trailing slash is accepted, as in s3a's folder markers.
 
     Raises:
         InvalidKeyError: the key is empty, absolute, too long, leaves the root, or differs in meaning between stores
@@ -90,9 +88,7 @@ def check_key(key: object, *, marker: bool = False) -> str:
 
 
 def full_key(prefix: str, key: str, store: str, *, marker: bool = False) -> str:
-    """Return a bucket's key for a key below a root.
-
-    `prefix` is the root's: empty, or ending in `/`.
+    """Return a bucket's key for a key below a root, whose `prefix` is empty, or ends in `/`.
 
     Raises:
         InvalidKeyError: the key is invalid, or too long with the prefix.
@@ -123,10 +119,7 @@ def check_prefix(prefix: object) -> str:
 
 
 def order(key: str) -> bytes:
-    """Return a key's sort key: its UTF-8 bytes, S3's order of listings.
-
-    Text that is not UTF-8 (a foreign file name on a local disk) also sorts by its bytes.
-    """
+    """Return a key's UTF-8 bytes, S3's order of listings; a foreign name on a local disk sorts by its bytes too."""
     return key.encode("utf-8", "surrogateescape")
 
 
@@ -198,9 +191,7 @@ class StorageUri:
 
 
 def parse_storage_uri(uri: object) -> StorageUri:
-    """Parse a storage URI, without any I/O.
-
-    A parsed URI comes back unchanged.
+    """Parse a storage URI, without any I/O; a parsed URI comes back unchanged.
 
     Raises:
         UnsupportedStorageError: the scheme is unknown, or the bucket is an S3 Express one (semantics W6).
@@ -253,11 +244,7 @@ def _place(uri: str) -> StorageUri | str:
 
 
 def check_storage_uri(uri: object) -> str:
-    """Check a storage URI when a DAG is parsed; pure, no I/O.
-
-    Returns:
-        The URI, normalised: `s3a` read as `s3`, `abfs` as `abfss`, no trailing slash.
-    """
+    """Check a storage URI at parse, without any I/O; returns it normalised (`s3a` as `s3`, no trailing slash)."""
     return str(parse_storage_uri(uri))
 
 

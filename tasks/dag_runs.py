@@ -108,11 +108,7 @@ def stop_if_paused(coordinator: Coordinator, ti: Any) -> None:
 
 
 def start_unless_paused(coordinator: Coordinator, ti: Any) -> bool:
-    """Start the job's checkpoints again, if a pause has stopped them and is over (semantics S1).
-
-    Returns:
-        Whether the DAG is running, not paused.
-    """
+    """Start a job's checkpoints again if a pause of them is over (semantics S1); False while the DAG is paused."""
     if dag_is_paused(ti):
         # `airflow dags test` runs the tasks of a paused DAG too, one after the other: without this line it would wait
         # silently.

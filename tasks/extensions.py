@@ -132,10 +132,7 @@ class Mirror:
 
 
 def tell_listeners(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
-    """Notify the listeners how checkpoints ended of which they have not heard (semantics C4, D4).
-
-    A job without listeners sends no request.
-    """
+    """Tell listeners of checkpoints' ends that they have not heard of (semantics C4, D4); without any, no request."""
     listeners = [
         each.of_job(coordinator) if isinstance(each, Mirror) else each for each in listeners_of(coordinator.job, given)
     ]

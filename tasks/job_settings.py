@@ -61,11 +61,7 @@ class CheckpointScope:
     """Edges that `Pipelined` marks, by the ids of their tasks; more are added while the DAG is built (semantics F1)."""
 
     def own(self, argument: str, value: Any) -> Any:
-        """Return the connection that a task of the group has for itself.
-
-        Returns:
-            None if the value is the group's, or comes from `default_args` around the group: then the group's counts.
-        """
+        """Return a task's own connection; None if it is the group's, or from `default_args` around the group."""
         return None if value in (getattr(self, argument), self.defaults.get(argument)) else value
 
 
@@ -106,9 +102,7 @@ class JobSettings:
 
 @contextmanager
 def naming_connections(**conn_ids: str | None) -> Iterator[None]:
-    """Add the connections and the remedy to a bucket store's refusal that is raised in the block.
-
-    Without a connection it is the store's own chain.
+    """Add the connections, the store's own chain if there is none, and the remedy to a refusal in the block.
 
     Raises:
         ForbiddenError: the block's own error, with the connections' ids.

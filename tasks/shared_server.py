@@ -57,9 +57,7 @@ class SharedServer:
     epoch: str
 
     def take(self, gone: str = "") -> tuple[str, ConnectServer]:
-        """Return a listening server, and its nonce; start one, or wait for the stage that starts it.
-
-        `gone` is the nonce of a server that could not be used.
+        """Return a listening server, not the one of the nonce `gone`; start one, or wait for the stage that does.
 
         Raises:
             InvalidConfigError: there is no secret, or the Spark connection starts no server.

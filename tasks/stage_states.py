@@ -127,13 +127,7 @@ def acknowledge_for(
     stages: Mapping[str, TaskRef],
     states: Mapping[TaskRef, str] | None = None,
 ) -> tuple[str, ...]:
-    """Acknowledge for the stages that Airflow has skipped, each once, whichever task does it.
-
-    `ti` is the running task instance, of the same DAG run.
-
-    Returns:
-        The stages that this call acknowledged.
-    """
+    """Acknowledge, once, for the stages whose tasks in `ti`'s run Airflow has skipped; returns those of this call."""
     if not stages:
         return ()
     from ..spark.acknowledging import acknowledge_skipped  # a DAG file does not need it

@@ -251,10 +251,7 @@ def findings() -> Iterator[FindingText]:
 
 
 def lines(about: str, columns: int) -> Iterator[str]:
-    """Yield the lines of `cairn help` about a topic, or below the options of a command.
-
-    `about` is one of `TOPICS`, or a command.
-    """
+    """Yield the lines of `cairn help` about one of `TOPICS`, or below the options of a command."""
     if about == "errors":
         for error in errors():
             cures = "may cure it" if error.retry_cures else "does not help"

@@ -190,10 +190,7 @@ HEAD = 20
 
 
 def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
-    """Return the first rows of a state.
-
-    Without a checkpoint it is the newest one's.
-    """
+    """Return the first rows of a state, in the newest checkpoint unless one is named."""
     parquet = pyarrow_parquet("cairn state")
 
     def look(head: Head) -> tuple[int, StoredState, list[dict[str, Any]]]:
@@ -290,12 +287,12 @@ def compact(
         on_begin=lambda each: say(f"merging {_parts(each)}"),
     )
     if options.json:
-        return [], {"job": job, "states": [_document_of(each) for each in found]}
+        # The keys `runs` and `run_bytes` are those until version 0.2.
+        return [], {
+            "job": job,
+            "states": [{**asdict(each), "runs": each.deltas, "run_bytes": each.delta_bytes} for each in found],
+        }
     return _compaction_lines(job, found), {}
-
-
-def _document_of(found: Compaction) -> dict[str, Any]:
-    return {**asdict(found), "runs": found.deltas, "run_bytes": found.delta_bytes}  # the keys until version 0.2
 
 
 def _compaction_lines(job: str, found: Iterable[Compaction]) -> Iterator[str]:

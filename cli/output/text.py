@@ -54,10 +54,7 @@ def table_width(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
 def fitting_columns(
     headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int, spare: Sequence[str]
 ) -> list[int]:
-    """Choose which columns of a table to show.
-
-    `spare` are the headings of columns that may be dropped, the first to drop first.
-    """
+    """Choose which columns of a table to show; those in `spare` may be dropped, the first one first."""
     shown = list(range(len(headings)))
     for heading in spare:
         if table_width([headings[n] for n in shown], [[row[n] for n in shown] for row in rows]) > columns:
@@ -78,10 +75,7 @@ def window(found: WindowText | None) -> str:
 
 
 def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:
-    """Draw amounts one after another.
-
-    A sum of 0 draws nothing, any other at least one character.
-    """
+    """Draw amounts one after another: nothing for a sum of 0, at least one character for any other."""
     drawn, before = "", 0
     for character, amount in parts:
         before += amount

@@ -129,10 +129,7 @@ class RunLine:
 
 
 def timeline(rows: Sequence[CheckpointRow], now_ms: int) -> tuple[RunLine, ...]:
-    """Lay out the runs of some checkpoints, newest first.
-
-    Pending checkpoints end now.
-    """
+    """Lay out the runs of some checkpoints, newest first; pending checkpoints end now."""
     runs = sorted(_by_run(rows), key=lambda of_run: of_run[-1].id, reverse=True)
     longest = _longest(runs, now_ms)
     return tuple(_run_line(of_run, now_ms, longest) for of_run in runs)
@@ -244,10 +241,7 @@ _URGENCY = ("failed", "retry", "running", "queued", "")
 
 
 def marks_of(progress: Mapping[str, StageProgress], drawn: Callable[[str], str | None]) -> dict[str, Mark]:
-    """Return the progress of each box in a checkpoint.
-
-    `drawn` returns the uid of the box that shows a stage; None if no box does.
-    """
+    """Return the progress of each box; `drawn` returns the uid of the box that shows a stage, None if none does."""
     parts: dict[str, list[StageProgress]] = {}
     for stage, each in progress.items():
         uid = drawn(stage)
@@ -257,13 +251,7 @@ def marks_of(progress: Mapping[str, StageProgress], drawn: Callable[[str], str |
 
 
 def graph_of(stages: tuple[StageSpec, ...], marks: Mapping[str, Mark]) -> StageGraph | None:
-    """Lay out a job's stages from left to right, each to the right of all stages that it reads from.
-
-    Every upstream of the stages is one of them.
-
-    Returns:
-        The drawing; None for a single stage, or for too many.
-    """
+    """Lay out a job's stages, each to the right of all that it reads from; None for a single stage, or for too many."""
     if not 1 < len(stages) <= MOST:
         return None
     columns = _columns(stages)

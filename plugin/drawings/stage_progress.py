@@ -91,10 +91,7 @@ _WAITING = {
 def progress_of(
     found: CheckpointDetails, tries: Mapping[str, Sequence[TaskTry]], now_ms: int
 ) -> dict[str, StageProgress]:
-    """Return the progress of each stage of a checkpoint, by the stage's uid.
-
-    The tries are those of each stage's task, as far as Airflow remembers them.
-    """
+    """Return each stage's progress, by its uid, from the tries of its task that Airflow remembers."""
     return {stage.stage: _progress(found, stage, tries.get(stage.stage, ()), now_ms) for stage in found.stages}
 
 

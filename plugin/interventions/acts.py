@@ -79,10 +79,7 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
 
 
 def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, means: Means) -> None:
-    """Execute an agreed plan, and record the user.
-
-    The same id of a longer operation starts it only once.
-    """
+    """Execute an agreed plan, and record the user; the same id starts a longer operation only once."""
     match agreed.kind:
         case InterventionKind.RESUME:
             return coordinator.resume(actor=actor)
@@ -172,9 +169,7 @@ def give_up(coordinator: Coordinator, checkpoint: int, actor: str) -> None:
 
 
 def plan_rewind(head: Head, found: Rewound, changes: Sequence[Mapping[str, Any]]) -> Plan:
-    """Return the plan for a rewind.
-
-    `changes` is what later checkpoints have done to tables outside of the storage.
+    """Return the plan for a rewind; `changes` is what later checkpoints have done to tables outside of the storage.
 
     Raises:
         InterventionRefusedError: the job is at that checkpoint already.
@@ -265,9 +260,7 @@ def open_savepoint(coordinator: Coordinator, agreed: Plan, operation: str, actor
 
 
 def plan_disposal(coordinator: Coordinator, savepoint: int, means: Means) -> Plan:
-    """Return the plan for disposing of a savepoint.
-
-    A savepoint elsewhere than below the DAG's target is refused.
+    """Return the plan for disposing of a savepoint, which has to be below the DAG's target.
 
     Raises:
         InterventionRefusedError: the savepoint is still needed, or is being made.

@@ -79,9 +79,7 @@ def plan_clear(
     api: AirflowApiHook,
     dag_id: str,
 ) -> Plan:
-    """Return the plan for clearing the region of a stage.
-
-    The region is the one that the DAG declares now.
+    """Return the plan for clearing the region of a stage, as the DAG declares it now.
 
     Raises:
         InterventionRefusedError: the stage does not exist, or no task of its region has failed.
@@ -172,11 +170,7 @@ def begin(coordinator: Coordinator, entry: SavepointEntry, means: Means) -> None
 
 
 def missing(entry: SavepointEntry, api: AirflowApiHook, dag_id: str) -> str | None:
-    """Return why the last run needs a user's action; read only.
-
-    Returns:
-        The reason; None if Airflow has the run, and it has not ended.
-    """
+    """Return why the last run needs a user's action; None if Airflow has it, and it has not ended."""
     run_id = run_id_of(entry.epoch)
     try:
         if api.run_state(dag_id, run_id) is None:

@@ -228,10 +228,7 @@ _HOST = "http://airflow"
 
 
 class OwnAirflowApi(AirflowApiHook):
-    """Calls the API of this process.
-
-    `root_path` is the path below which the app answers; empty or with a leading slash.
-    """
+    """Calls the API of this process, below `root_path`, which is empty or begins with a slash."""
 
     def __init__(self, app: Any, root_path: str, token: str, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__("of this API server")

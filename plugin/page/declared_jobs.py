@@ -31,6 +31,11 @@ class DeclaredJob:
     stages: tuple[DrawnStage, ...]
 
     @property
+    def key(self) -> tuple[str, str | None, str]:
+        """Storage, connection and name: DAGs that give the same mean one job."""
+        return self.storage, self.aws_conn_id, self.job
+
+    @property
     def is_templated(self) -> bool:
         """Whether the job's name or storage is known only in a run."""
         return is_rendered_later(self.storage) or is_rendered_later(self.job)
@@ -63,10 +68,7 @@ class DeclaredJob:
 
 
 def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:
-    """Return the jobs of a DAG, in the order of the ids of the tasks that trigger them.
-
-    `serialized` is the DAG, as in `SerializedDagModel.data`.
-    """
+    """Return the jobs of a DAG (`SerializedDagModel.data`), in the order of the tasks that trigger them."""
     dag = serialized["dag"]
     tasks = (task["__var"] for task in dag["tasks"])
     triggers = sorted((task for task in tasks if "cairn_job" in task), key=lambda task: str(task["task_id"]))
@@ -91,10 +93,7 @@ def _job(dag_id: str, task: Mapping[str, Any], further: Mapping[str, Any]) -> De
 
 
 def spelled(storage: str) -> str:
-    """Normalise a storage's URI as everywhere in Cairn, so that all caches use the same key.
-
-    A template, and a text that is not a storage, stay unchanged.
-    """
+    """Normalise a storage's URI, for one key in all caches; a template, or what is no storage, stays unchanged."""
     with suppress(CairnError):
         return check_storage_uri(storage)
     return storage

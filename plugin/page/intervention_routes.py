@@ -54,10 +54,7 @@ def check_origin(request: Request) -> None:
 
 
 class Confirmations:
-    """Signed texts that prove that a user has seen what they confirm.
-
-    The secret is the deployment's, the same in all processes of its API server.
-    """
+    """Texts signed by the deployment's secret, which prove that a user has seen what they confirm."""
 
     def __init__(self, secret: str) -> None:
         self._signer = URLSafeTimedSerializer(secret, salt="airflow-cairn-confirmation")
@@ -136,11 +133,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         operation: str,
         agrees: Callable[[Plan], None],
     ) -> Plan | None:
-        """Plan again, check that the plan is the agreed one, write the audit log, and execute it.
-
-        Returns:
-            The executed plan; None if the operation has begun already.
-        """
+        """Plan again, check that it is the agreed plan, log it, execute it; None if the operation has begun already."""
         means = means_of(request, job)
 
         def has_begun(coordinator: Coordinator) -> bool:

@@ -91,16 +91,15 @@ class JobReader:
 
     async def row(self, job: DeclaredJob) -> JobRow:
         """Return a job's row, with one request."""
-        key = (job.storage, job.aws_conn_id, job.job)
 
         def read(_before: JobRow | None) -> JobRow:
-            opened = self._open(key)
+            opened = self._open(job.key)
             with opened.lock:
                 head = opened.coordinator.head()
                 _check_owner(head, job)
                 return checkpoint_list.job_row(head)
 
-        return await self._shared.get(job.storage, (job.dag_id, key, "row"), read)
+        return await self._shared.get(job.storage, (job.dag_id, job.key, "row"), read)
 
     async def checkpoint(self, job: DeclaredJob, checkpoint: int) -> CheckpointDetails:
         look = partial(details, checkpoint=checkpoint, subtasks=SUBTASKS)
@@ -123,16 +122,24 @@ class JobReader:
 
     async def savepoints(self, job: DeclaredJob) -> tuple[SavepointEntry, ...]:
         """Return the savepoints that a job remembers, newest first."""
-        return await self._look(job, "savepoints", _savepoints, _revision)
+        return await self._look(job, "savepoints", lambda coordinator: coordinator.head().savepoints[::-1], _revision)
 
     async def servers(self, job: DeclaredJob) -> list[ServerRow]:
         """Return the Spark servers that the job's stages share, oldest first."""
         # A server renews its lease without a change of the head: never reuse an earlier look.
-        return await self._look(job, "servers", _servers, lambda _: object(), apart=True)
+
+        def look(coordinator: Coordinator) -> list[ServerRow]:
+            return servers(coordinator, system_runtime().now_ms())
+
+        return await self._look(job, "servers", look, lambda _: object(), apart=True)
 
     async def examined(self, job: DeclaredJob) -> ExaminedJob:
         """Return the problems of a job and its storage, as of the last minute."""
-        return await self._look(job, "examined", _examined, lambda _: int(self._now() // EXAMINED_S), apart=True)
+
+        def look(coordinator: Coordinator) -> ExaminedJob:
+            return examine_job(coordinator.files.store, coordinator.job, system_runtime())
+
+        return await self._look(job, "examined", look, lambda _: int(self._now() // EXAMINED_S), apart=True)
 
     async def operation(self, job: DeclaredJob, operation: str) -> Operation:
         """Return a savepoint that a user requested on a page."""
@@ -153,10 +160,9 @@ class JobReader:
         Raises:
             NotYetDoneError: the store, or another service that `act` calls, has not answered in time; `act` goes on.
         """
-        key = (job.storage, job.aws_conn_id, job.job)
 
         def run() -> V:
-            opened = self._open(key)
+            opened = self._open(job.key)
             with opened.lock:
                 _check_owner(opened.coordinator.head(), job)
                 return act(opened.coordinator)
@@ -176,10 +182,9 @@ class JobReader:
         apart: bool = False,
     ) -> V:
         """Look at a job, unless the last look is still valid."""
-        key = (job.storage, job.aws_conn_id, job.job)
 
         def read(before: _Seen[V] | None) -> _Seen[V]:
-            opened = self._open(key)
+            opened = self._open(job.key)
             with opened.lock:
                 # The pulse first: the next look sees changes between the two.
                 beats = pulse(opened.coordinator)
@@ -191,7 +196,7 @@ class JobReader:
             own = Coordinator(opened.coordinator.files.store, job.job, after_swap=metrics.report)
             return _Seen(look(own), beats)
 
-        return (await self._shared.get(job.storage, (job.dag_id, key, what), read)).value
+        return (await self._shared.get(job.storage, (job.dag_id, job.key, what), read)).value
 
     def _open(self, key: tuple[str, str | None, str]) -> _OpenJob:
         with self._lock:
@@ -223,18 +228,6 @@ def _rows(coordinator: Coordinator, checkpoint: int, stage: str, name: str, kind
         return coordinator.observe(lambda head: first_rows(coordinator.files, head, checkpoint, stage, name, kind))
     except InvalidConfigError as error:
         raise RowsNotShownError(str(error)) from error
-
-
-def _examined(coordinator: Coordinator) -> ExaminedJob:
-    return examine_job(coordinator.files.store, coordinator.job, system_runtime())
-
-
-def _servers(coordinator: Coordinator) -> list[ServerRow]:
-    return servers(coordinator, system_runtime().now_ms())
-
-
-def _savepoints(coordinator: Coordinator) -> tuple[SavepointEntry, ...]:
-    return coordinator.head().savepoints[::-1]
 
 
 def _revision(coordinator: Coordinator) -> int:
@@ -294,10 +287,7 @@ class SharedReads:
         self._reads: OrderedDict[tuple[str, Hashable], _Read] = OrderedDict()
 
     async def get(self, storage: str, key: Hashable, read: Callable[[R | None], R]) -> R:
-        """Return a value that is no older than `fresh_s`.
-
-        `read` takes the value returned before, if cached, and returns the present value.
-        """
+        """Return a value no older than `fresh_s`; `read` takes the cached one, or None, and returns the present one."""
         waited_for = asyncio.wrap_future(self._future(storage, (storage, key), read))
         return await asyncio.wait_for(asyncio.shield(waited_for), self._patience_s)
 

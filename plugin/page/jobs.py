@@ -159,9 +159,7 @@ class Jobs:
         return JobList(tuple(shown), len(declared), len(named))
 
     def find(self, dag_id: str, job: str) -> DeclaredJob:
-        """Return one job of a DAG.
-
-        `job` is its name, or the id of the task that triggers its checkpoints.
+        """Return one job of a DAG, by its name, or by the id of the task that triggers its checkpoints.
 
         Raises:
             JobNotKnownError: the DAG does not exist, or does not declare the job.

@@ -141,17 +141,13 @@ class Copies:
         self._open_store = open_store
         self._lock = Lock()
         self._places = BoundedSemaphore(AT_ONCE)
-        self._copies: OrderedDict[tuple[DeclaredKey, str], _Copy] = OrderedDict()
+        self._copies: OrderedDict[tuple[tuple[str, str | None, str], str], _Copy] = OrderedDict()
 
     def go_on(self, job: DeclaredJob, operation: str) -> Thread | None:
-        """Copy the remaining files, unless this process does so already.
-
-        Returns:
-            The thread; None if none was started.
-        """
+        """Copy the remaining files, unless this process does so already; returns the thread, None if none started."""
         with self._lock:
-            copy = self._copies.setdefault((_key(job), operation), _Copy())
-            self._copies.move_to_end((_key(job), operation))
+            copy = self._copies.setdefault((job.key, operation), _Copy())
+            self._copies.move_to_end((job.key, operation))
             if len(self._copies) > KEPT:
                 self._copies.popitem(last=False)
             if copy.running:
@@ -164,11 +160,11 @@ class Copies:
     def problem(self, job: DeclaredJob, operation: str) -> str | None:
         """Return why this process could not continue an operation; None if it had no error."""
         with self._lock:
-            copy = self._copies.get((_key(job), operation))
+            copy = self._copies.get((job.key, operation))
         return None if copy is None else copy.problem
 
     def _run(self, job: DeclaredJob, operation: str, copy: _Copy) -> None:
-        storage, aws_conn_id, name = _key(job)
+        storage, aws_conn_id, name = job.key
         problem = None
         try:
             with self._places:
@@ -184,11 +180,3 @@ class Copies:
         finally:
             with self._lock:
                 copy.running, copy.problem = False, problem
-
-
-DeclaredKey = tuple[str, str | None, str]
-"""Storage, connection and name of a job."""
-
-
-def _key(job: DeclaredJob) -> DeclaredKey:
-    return job.storage, job.aws_conn_id, job.job

@@ -117,10 +117,7 @@ _TEMPLATES = _environment()
 
 
 def address(request: Request, job: DeclaredJob, below: str = "") -> str:
-    """Return the address of a job's overview.
-
-    `below` names the interface, below the app; empty: the pages.
-    """
+    """Return the address of a job's overview, in the interface `below` the app; empty: the pages."""
     return _address(request, job.dag_id, job.task_id, below)
 
 

@@ -47,10 +47,7 @@ class Server(Protocol):
         """Return Airflow's name of a user."""
 
     def log(self, user: Any, dag_id: str, event: str, facts: Mapping[str, Any]) -> None:
-        """Write an intervention of a user to Airflow's audit log.
-
-        The event has at most 60 characters.
-        """
+        """Write an intervention of a user to Airflow's audit log; the event has at most 60 characters."""
 
     def dag(self, dag_id: str) -> Serialized | None:
         """Return the newest version of a serialised DAG, at least with the tasks of jobs; None if there is none."""

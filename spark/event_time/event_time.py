@@ -310,10 +310,7 @@ PREFIX = "_cairn_timers."
 
 
 class Timers:
-    """The timers of one name in one epoch; made by `Epoch.timers`.
-
-    `until` returns the watermark in microseconds up to which timers are due; None: none is due.
-    """
+    """The timers of one name, made by `Epoch.timers`; due up to the microseconds of `until`, none if that is None."""
 
     def __init__(
         self, name: str, key: Sequence[str], time: str, restored: DataFrame | None, until: Callable[[], int | None]

@@ -69,10 +69,7 @@ class Mark:
 
 
 def least(marks: Iterable[Mark]) -> Mark:
-    """Return the lowest mark, as Flink does: an idle input does not hold the others back.
-
-    If all inputs are idle, the highest mark counts: no input is waited for.
-    """
+    """Return the lowest mark of the inputs that are not idle, as Flink does; the highest if all are idle."""
     known = list(marks)
     awake = [mark.at for mark in known if not mark.idle]
     if not awake:
@@ -82,9 +79,7 @@ def least(marks: Iterable[Mark]) -> Mark:
 
 
 class StageWatermark:
-    """The watermark of one stage in one epoch.
-
-    `own` and `inputs` are the values `STAGE` and `INPUTS` of the restored checkpoint.
+    """The watermark of one stage in one epoch, from the restored values `STAGE` and `INPUTS`.
 
     Raises:
         DocumentError: a value is not a watermark.

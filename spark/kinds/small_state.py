@@ -62,11 +62,7 @@ def check_size(what: str, plain: Any) -> None:
 
 
 def to_files(sizes: Mapping[str, int]) -> list[str]:
-    """Choose the values for files: the large ones, then the largest until the rest fits into an acknowledgement.
-
-    Returns:
-        The ids of the values for files, in order.
-    """
+    """Choose values for files, by id, in order: the large ones, then the largest until the rest fits."""
     chosen = {each for each, size in sizes.items() if size > MAX_INLINE_BYTES}
     inline = sorted(sizes.keys() - chosen, key=lambda each: (-sizes[each], each))
     total = sum(sizes[each] for each in inline)
@@ -81,10 +77,7 @@ def to_files(sizes: Mapping[str, int]) -> list[str]:
 def settle(
     writer: Writer, outputs: Mapping[str, Stored], values: Mapping[str, Json]
 ) -> tuple[dict[str, Stored], dict[str, Json]]:
-    """Write values that do not fit into the acknowledgement into files.
-
-    Returns:
-        The outputs and values, with the values in files moved to the outputs.
+    """Move values that do not fit into the acknowledgement to files; returns the outputs and the values left.
 
     Raises:
         InvalidStateError: there are too many large values.

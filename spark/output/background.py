@@ -105,10 +105,7 @@ class BackgroundSnapshotError(CheckpointError):
 
 
 class BackgroundSnapshot:
-    """One output written by a thread.
-
-    `tag` marks the output's Spark jobs. `delete` deletes the output's files, and raises nothing.
-    """
+    """One output written by a thread, with Spark jobs marked by `tag`; `delete` raises nothing."""
 
     def __init__(
         self, spark: SparkSession, output_id: str, tag: str, write: Callable[[], Stored], delete: Callable[[], None]

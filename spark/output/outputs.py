@@ -50,10 +50,7 @@ class Outputs:
     def write(
         self, kind: str, name: str, df: DataFrame, key: str | Sequence[str] = (), *, background: bool = False
     ) -> Stored | None:
-        """Write a DataFrame, and return what was written; None: the write was only started.
-
-        With `background`, only start the write; `finish` waits for it.
-        """
+        """Write a DataFrame, and return what was written; with `background` only start, and return None."""
         output_id = f"{kind}.{check_name(kind, name)}"
         columns = columns_of(output_id, df, key)
         self._take_written(kind, name)

@@ -234,10 +234,7 @@ class Writer:
     def plan_merged(
         self, output: Output, older: Sequence[StateHandle], spark: SparkSession, *, without: Collection[str] = ()
     ) -> Planned:
-        """Prepare the merging of a table's files into one for each partition.
-
-        The rows of the partitions in `without` are left out.
-        """
+        """Prepare merging a table's files into one for each partition, without the partitions in `without`."""
         folder = self.folder_of(f"{'kept' if without else 'small'}.{output.name}")
         with self.waiting():
             url = self._files.spark_url(folder)
@@ -258,10 +255,7 @@ class Writer:
         return {row[growing_table.COLUMN] for row in found.collect()}
 
     def write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
-        """Write a plan.
-
-        If the application does not wait for the write, all its time is asynchronous.
-        """
+        """Write a plan; all its time is asynchronous if the application does not wait for it."""
         began = self._now_ms()
         output, files = planned.output, self._written_here(planned)
         if files is None:

@@ -166,10 +166,7 @@ class ConnectChannel:
 
 
 def check_version(server_version: str, client_version: str, endpoint: str) -> str | None:
-    """Compare the server's Spark with this PySpark; within one major version the protocol is compatible.
-
-    Returns:
-        A warning, if the versions differ and may still work together.
+    """Compare server and PySpark; returns a warning if their versions differ and may work together.
 
     Raises:
         InvalidConfigError: the versions do not work together.

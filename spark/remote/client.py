@@ -57,11 +57,7 @@ USE_S = SESSION_TIMEOUT_S / 10
 
 
 def main(environ: dict[str, str] | None = None) -> int:
-    """Run the application.
-
-    Returns:
-        The exit status. The application's own `sys.exit` and errors propagate.
-    """
+    """Run the application; returns the exit status. The application's own `sys.exit` and errors propagate."""
     environ = dict(os.environ) if environ is None else environ
     signal.signal(signal.SIGTERM, END_SIGNAL.handle)
     print_log_lines()

@@ -196,11 +196,7 @@ class ForkServer:
 
 
 def run_client(connection: socket.socket) -> int:
-    """Become what a new process of the task would be, and run the client, once the task says so.
-
-    Returns:
-        The exit status; the application's own `sys.exit` and errors propagate.
-    """
+    """Become what a task's new process would be, and run the client, once told so; returns the exit status."""
     os.setsid()
     with connection:
         # A task that dies closes the connection, and the parent then ends this child: no wait needs a limit.

@@ -71,11 +71,7 @@ def parent_of(pid: int) -> int:
 
 
 def end_daemons(tree: Collection[int], closed: Collection[str]) -> list[int]:
-    """End the daemons of closed sessions, which are of no use: a closed session never opens again.
-
-    Returns:
-        The daemons that got a signal; their workers end with them.
-    """
+    """End the daemons of closed sessions, which never open again; returns those signalled, their workers end too."""
     ended = []
     for pid in tree:
         if not is_daemon(pid):

@@ -199,9 +199,7 @@ def this_machine() -> str:
 
 
 def server_token(secret: str, storage: str, job: str, nonce: str) -> str:
-    """Compute the token of a server.
-
-    The storage's URI is in it: a copied bucket has other tokens.
+    """Compute the token of a server; with the storage's URI in it, a copied bucket has other tokens.
 
     Raises:
         InvalidConfigError: the secret is too short.

@@ -129,10 +129,7 @@ class ServerLife:
 
 
 def main(told_task: str) -> int:
-    """Serve until there is a reason to end.
-
-    `told_task` is a `ServerTask` as JSON.
-    """
+    """Serve, by a `ServerTask` as JSON, until there is a reason to end."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     task = ServerTask.from_json(told_task)
     hold_folder(task)
@@ -271,11 +268,7 @@ def hold_folder(task: ServerTask) -> None:
 
 
 def make_local_state(task: ServerTask, master: str, hadoop: Callable[[str], str | None]) -> str | None:
-    """Make the folder for copies if it is of use, and delete those of this user's killed servers.
-
-    Returns:
-        The reason why there is none; None if there is one.
-    """
+    """Make the folder for copies, or return why it is of no use; delete those of this user's killed servers."""
     if not task.local_state:
         return "local_state_mb is 0"
     storage = parse_storage_uri(task.storage)

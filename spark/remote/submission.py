@@ -137,10 +137,7 @@ class Problem:
 
 
 def session_id(token: str) -> str:
-    """Return the id of an execution's session.
-
-    No token is used twice, so neither is the id.
-    """
+    """Return the id of an execution's session; as no token, no id is used twice."""
     digest = hashlib.sha256(f"cairn session {token}".encode()).digest()
     return str(uuid.UUID(bytes=digest[:16], version=4))
 

@@ -172,10 +172,7 @@ def only_keys(df: DataFrame, key: Sequence[str]) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key of a state.
-
-    `is_number`: the key is a single integer column.
-    """
+    """The key of a state; `is_number`: it is a single integer column."""
 
     columns: tuple[str, ...]
     is_number: bool
@@ -245,10 +242,7 @@ class Touched:
         self._wanted = F.broadcast(wanted) if row["rows"] <= _BROADCAST_KEYS else wanted
 
     def of(self, df: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """Select a file's rows that have such a key.
-
-        The columns are given: over Spark Connect the DataFrame itself would ask the server.
-        """
+        """Select a file's rows that have such a key; over Spark Connect `df.columns` would ask the server."""
         from pyspark.sql import functions as F
 
         if self._groups is not None:

@@ -123,10 +123,7 @@ class Listing:
         self._number = 0
 
     def draft(self, there: Before, new: Sequence[StateHandle], replaced: Replaced | None = None) -> Draft:
-        """Plan the list, with new lines for each manifest that loses files.
-
-        `replaced` selects the partitions that lose their existing files; None: no partition does.
-        """
+        """Plan the list, with new lines for manifests that lose files of the partitions that `replaced` selects."""
         kept: list[Manifest] = []
         gone: list[StateHandle] = []
         for manifest in (*self._manifests(there.unlisted), *there.manifests):

@@ -64,9 +64,7 @@ def number_of(handover: Handover, restored: Iterable[Output]) -> int:
 
 
 def of_subtask(handover: Handover, subtask: int, output: Output | None) -> range:
-    """Return the key groups of a state for a subtask at the stage's parallelism (semantics R4).
-
-    The subtask is 0-based.
+    """Return a state's key groups for a 0-based subtask at the stage's parallelism (semantics R4).
 
     Raises:
         InvalidStateError: the stage has no parallelism or no such subtask, or the state has no key.
@@ -247,11 +245,7 @@ _BITS = 0xFFFFFFFF
 
 
 def unhashed(hashed: int) -> int:
-    """Return the 32-bit number whose hash, as Spark computes it, is `hashed` (unsigned).
-
-    Returns:
-        The number as Spark's INT, signed.
-    """
+    """Return the signed 32-bit number whose hash, as Spark computes it, is `hashed` (unsigned)."""
     value = _unshifted(hashed, 16)
     value = _unshifted(_divided(value, 0xC2B2AE35), 13)
     value = _unshifted(_divided(value, 0x85EBCA6B), 16) ^ _BYTES

@@ -105,10 +105,7 @@ def _is_delta(output_id: str) -> bool:
 
 
 class LocalState:
-    """One server's copies for one stage's process; safe to use from several threads.
-
-    The owner is storage, job and stage; no other owner's copy is ever found.
-    """
+    """One server's copies for one owner: storage, job and stage; safe to use from several threads."""
 
     def __init__(self, folder: Path, limit_bytes: int, owner: str) -> None:
         self.folder = folder
@@ -119,10 +116,7 @@ class LocalState:
 
     @classmethod
     def beside(cls, folder: str | None, limit_bytes: int, owner: str) -> LocalState | None:
-        """Use the folder of this client's server; None if the server has no folder that can be trusted.
-
-        Without a folder the server keeps no copies.
-        """
+        """Use the folder of this client's server; None if it keeps no copies, or in no folder that can be trusted."""
         if not folder:
             return None
         try:
@@ -191,10 +185,7 @@ class LocalState:
         (self.folder / f"{_TOO_LARGE}{self._slot(output_id)}").touch()
 
     def keep(self, written: Path, output_id: str, handles: Sequence[StateHandle]) -> None:
-        """Take a folder of files as the copy of an output, by one rename, and delete excess copies.
-
-        `written` is a folder below this one, on the same disk.
-        """
+        """Take a folder below this one as the copy of an output, by one rename, and delete excess copies."""
         copy = Copy.of(handles)
         if copy is None:
             return
@@ -209,7 +200,8 @@ class LocalState:
             if entry.name.startswith((_DRAFT, _DROPPED)):
                 self._drop(entry.name)
             elif entry.is_dir(follow_symlinks=False):
-                copies.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name, _size_of(Path(entry.path))))
+                size_bytes = sum(each.stat(follow_symlinks=False).st_size for each in os.scandir(entry.path))
+                copies.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name, size_bytes))
         total, of_slot = 0, Counter[str]()
         for _, name, size_bytes in sorted(copies, reverse=True):
             slot = name.partition("-")[0]
@@ -359,7 +351,3 @@ def _file_differs(folder: int, file: CopiedFile) -> str | None:
         return None if tag == file.sha256 else f"{file.name} has {tag} and not {file.sha256}"
     finally:
         os.close(fd)
-
-
-def _size_of(folder: Path) -> int:
-    return sum(each.stat(follow_symlinks=False).st_size for each in os.scandir(folder))

@@ -202,10 +202,7 @@ def _element_of(kind: DataType) -> str:
 def merged(
     df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping[str, str], beside: Sequence[str] = ()
 ) -> DataFrame:
-    """Merge rows into one for each key.
-
-    The columns in `beside` follow from the key and are kept.
-    """
+    """Merge rows into one for each key, with the columns in `beside`, which follow from the key."""
     from pyspark.sql import functions as F
 
     names = {column: f"{KEY}{index}" for index, column in enumerate(key)}

@@ -257,10 +257,7 @@ def rows_of_files(
     local: LocalState | None = None,
     more: Sequence[StructField] = (),
 ) -> DataFrame:
-    """Read all rows of an output's files; those of a delta as they were written, with deleted keys.
-
-    `more` are additional columns of the files.
-    """
+    """Read all rows of files, with `more` columns; those of a delta as they were written, with deleted keys."""
     return _Part(spark, schema_of(stored.output), None, None).read(urls(files, stored, stored.files, local), more)
 
 
@@ -273,10 +270,7 @@ def data_files(files: JobFiles, stored: Stored) -> Stored:
 
 
 def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalState | None) -> list[str]:
-    """Return the URLs for Spark: copies of the base and of each delta if they exist, otherwise the store's.
-
-    `wanted` are all files of the output's base, or of one or several deltas.
-    """
+    """Return the URLs of all files of a base, or of deltas: of copies if they exist, otherwise of the store's."""
     if local is None:
         return [files.spark_url(file.handle.path) for file in wanted]
     output_id, copied = stored.output.id, dict[int, Path | None]()
@@ -289,11 +283,10 @@ def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalSt
         log.info("Of %s, %d of %d deltas are read from copies beside the server", output_id, here, len(numbers))
         touch_base(local, stored)
     places = [(copied[file.handle.delta], file.handle.path) for file in wanted]
-    return [_url_of_copy(at, path) if at else files.spark_url(path) for at, path in places]
-
-
-def _url_of_copy(folder: Path, path: str) -> str:
-    return file_names.literal(f"file://{folder / path.rpartition('/')[2]}")
+    return [
+        file_names.literal(f"file://{at / path.rpartition('/')[2]}") if at else files.spark_url(path)
+        for at, path in places
+    ]
 
 
 def touch_base(local: LocalState, stored: Stored) -> None:
@@ -376,10 +369,7 @@ def united(spark: SparkSession, files: JobFiles, parts: Sequence[Stored]) -> Dat
 
 
 def subtasks(outputs: Iterable[Stored], parallelism: int) -> Iterator[tuple[int, tuple[StateHandle, ...]]]:
-    """Yield each subtask's index and its files of all outputs; also subtasks without files (semantics A4).
-
-    Files carried over from a higher parallelism are distributed round-robin.
-    """
+    """Yield each subtask, also without files, and its files (semantics A4); more subtasks before: round-robin."""
     by_index: list[list[StateHandle]] = [[] for _ in range(parallelism)]
     for stored in outputs:
         for file in stored.files:

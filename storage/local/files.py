@@ -56,9 +56,7 @@ def opened(fd: int) -> Iterator[int]:
 
 
 def open_root(root: Root, *, make: bool = False) -> int:
-    """Open the root folder.
-
-    With `make`, make the folder, and those above it, if they are missing.
+    """Open the root folder; with `make`, make it and those above it, if they are missing.
 
     Raises:
         NoSuchFileError: the root is missing and `make` is off.

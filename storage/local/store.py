@@ -269,9 +269,7 @@ class LocalStore(ObjectStore):
         return ObjectStat(key, size, tag, tag)
 
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
-        """Delete objects, then the folders that became empty, up to the root.
-
-        A key ending in `/` names a folder, which is removed if it is empty.
+        """Delete objects and, by a key that ends in `/`, empty folders; then folders that became empty, up to the root.
 
         Raises:
             InvalidKeyError: a key is invalid, and nothing was deleted; or there is a symlink.

@@ -34,9 +34,7 @@ class Content(NamedTuple):
 
 
 class BucketStore(ObjectStore, Generic[OptionsT]):
-    """A prefix in a bucket.
-
-    Without `waiting`, no request waits for a store that refuses for a moment.
+    """A prefix in a bucket; without `waiting`, no request waits for a store that refuses for a moment.
 
     Raises:
         UnsupportedStorageError: the URI is of another store.

@@ -250,10 +250,7 @@ class HttpStore(BucketStore[OptionsT]):
         """
 
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
-        """Delete objects, one request each, several at once; then folders, the deepest first.
-
-        All names are checked before anything is deleted.
-        """
+        """Check all names, then delete objects, one request each, several at once; then folders, the deepest first."""
         wanted = dict.fromkeys(keys)
         for key in wanted:
             self._full(key, marker=True)
@@ -303,10 +300,7 @@ class HttpStore(BucketStore[OptionsT]):
         """Yield the objects under `prefix`, from `start_after` or from the first one."""
 
     def _pages(self, prefix: str, read: Callable[[str | None], tuple[_T, str | None]]) -> Iterator[_T]:
-        """Yield the pages of a listing.
-
-        `read` sends one request for the page of a token, and returns the page, and the token of the next.
-        """
+        """Yield the pages of a listing; `read` requests the page of a token, and returns the next token too."""
         token: str | None = None
         while True:
             before = token

@@ -321,10 +321,7 @@ def check_versions(requires: Iterable[str], installed: Callable[[str], str | Non
 
 
 def check_features(airflow: str, *, whole: bool) -> Iterator[Finding]:
-    """Find features that are switched off because this Airflow is too old for them.
-
-    `whole` tells whether it supports every feature of Cairn.
-    """
+    """Find features that are off because this Airflow is too old for them; one that supports `whole` has them all."""
     if not whole:
         yield warning(
             "airflow-limited",

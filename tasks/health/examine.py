@@ -56,25 +56,20 @@ def examine_worker(
         done.run("jars", lambda: checks.check_s3a_jars(facts))
     needed = (*(requires(_PACKAGE) or ()), checks.PYSPARK)
     done.run("versions", lambda: checks.check_versions(needed, installed))
-    done.run("features", _features)
-    done.run("plugin", _plugin)
+    done.run(
+        "features",
+        lambda: checks.check_features(version("apache-airflow-core"), whole=versions.HAS_RETRY_POLICIES),
+    )
+    groups = ("airflow.plugins", "apache_airflow_provider")
+    done.run("plugin", lambda: checks.check_plugin(*(entry_points(group=each) for each in groups)))
     done.run("settings", lambda: checks.check_settings(conf.getint))
-    done.run("executor", _executor)
+    done.run(
+        "executor",
+        lambda: checks.check_executor(conf.get("core", "executor"), conf.getint("core", "parallelism")),
+    )
     _examine_api(done, airflow_api_conn_id, dag_id)
     _examine_cluster(done, cluster, ask or (lambda: ask_cluster(str(cluster), spark_conf or {})))
     return done
-
-
-def _features() -> Iterator[Finding]:
-    return checks.check_features(version("apache-airflow-core"), whole=versions.HAS_RETRY_POLICIES)
-
-
-def _plugin() -> Iterator[Finding]:
-    return checks.check_plugin(entry_points(group="airflow.plugins"), entry_points(group="apache_airflow_provider"))
-
-
-def _executor() -> Iterator[Finding]:
-    return checks.check_executor(conf.get("core", "executor"), conf.getint("core", "parallelism"))
 
 
 def _examine_api(done: Examination, conn_id: str | None, dag_id: str | None) -> None:
@@ -96,10 +91,7 @@ _WHY = "a stage that has failed cannot have the other stages of its region run a
 
 
 def is_defined(hook: AirflowApiHook) -> bool:
-    """Return whether this process may know such a connection, whatever its contents.
-
-    Also true if it could not be fetched: `check_api` reports the reason.
-    """
+    """Return whether this process may know a connection; also true if it cannot be fetched: `check_api` says why."""
     try:
         _look_up(hook)
     except AirflowNotFoundException:

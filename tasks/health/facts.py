@@ -135,10 +135,7 @@ def _run(command: list[str]) -> str:
 
 
 def java_major(version: str) -> int:
-    """Return the major version; before Java 9 the first number was 1.
-
-    The version is the full one, such as `17.0.12` or `1.8.0_412`.
-    """
+    """Return the major version of `17.0.12`, or `1.8.0_412`: before Java 9 the first number was 1."""
     numbers = [int(each) for each in re.findall(r"\d+", version)[:2]]
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
@@ -182,10 +179,7 @@ class ClusterFacts:
 
     @classmethod
     def of(cls, text: str, *, over_connect: bool, has_code: bool = False) -> ClusterFacts:
-        """Read the facts that the application has written.
-
-        `text` is its line of JSON; `has_code` tells whether the driver was given Cairn's code.
-        """
+        """Read the application's line of JSON; `has_code` tells whether the driver was given Cairn's code."""
         found = json.loads(text)
         looked = found.pop("storage", {"failed": ""})
         if "failed" in looked and has_code:

@@ -50,10 +50,7 @@ def completed(entry: EndedEntry, gaps: Iterable[ReadWindow] = ()) -> str:
 
 
 def owed(checkpoint: int, error: CallbackError) -> str:
-    """Return a run's note: its checkpoint completed, and listeners could not be notified of it, or of one before.
-
-    The error names them, and the first one's failure is its cause.
-    """
+    """Return a run's note: its checkpoint completed, and this error kept listeners from hearing of it, or of others."""
     names = ", ".join(f"`{each}`" for each in str(error.fields.get("failed", "")).split(", "))
     why = as_code(str(error.__cause__ or error))
     again = "the next task of the job tries again; `cairn show` says what is owed"
@@ -67,10 +64,7 @@ def failed(ended: Failed, next_step: str) -> str:
 
 
 def skipped(trigger: str) -> str:
-    """Return a run's note: it was skipped, whatever became of its checkpoint before.
-
-    The log of the task `trigger` has the reason.
-    """
+    """Return a run's note: it was skipped, as the log of its task `trigger` says, whatever became of its checkpoint."""
     return f"the run was skipped · the log of {trigger} says why"
 
 
@@ -93,10 +87,7 @@ def rewound(checkpoint: int, actor: str) -> str:
 
 
 def write(conn_id: str | None, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> None:
-    """Write a job's line into the notes of a run and of some of its tasks; it replaces the line before.
-
-    Without `conn_id` nothing is written.
-    """
+    """Write a job's line into notes of a run and of some tasks, over the line before; not without `conn_id`."""
     if conn_id is None:
         return
     try:
@@ -107,11 +98,7 @@ def write(conn_id: str | None, dag_id: str, run_id: str, job: str, said: str, ta
 
 
 def put(api: AirflowApiHook, dag_id: str, run_id: str, job: str, said: str, tasks: Iterable[TaskRef] = ()) -> bool:
-    """Write as `write` does, with an open API.
-
-    Returns:
-        Whether all notes were written. The first error ends the attempt.
-    """
+    """Write as `write` does, with an open API; False after the first error, which ends the attempt."""
     for task in (None, *tasks):
         try:
             api.rewrite_note(dag_id, run_id, task, lambda note: merged(note, job, said))
