@@ -453,7 +453,7 @@ def test_an_archive_of_classes_that_nobody_has_made_is_a_hint(
 
 def test_the_reference_has_each_finding_of_a_worker() -> None:
     files = [
-        *(ROOT / "tasks" / "health").glob("*checks.py"),
+        *(ROOT / "tasks" / "health").glob("*.py"),
         ROOT / "spark" / "pyspark_versions.py",
         ROOT / "tables" / "health.py",
     ]
