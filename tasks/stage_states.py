@@ -166,7 +166,7 @@ def start_again(
 ) -> tuple[str, ...]:
     """Clear the tasks of stages that have succeeded without an acknowledgement.
 
-    Without `where_of` (the job has no group) and without `conn_id` a user clears.
+    Without `where_of` (the job has no group), or without `conn_id`, a user clears.
 
     Returns:
         The stages whose tasks run again now; none if a user has to clear them.

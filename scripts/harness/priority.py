@@ -42,7 +42,7 @@ def give_way(pid: int, niceness: int = 3, of_session: int | None = None) -> None
     """Have a session that this process has started give way to all others.
 
     The niceness of the processes cannot be taken back everywhere; that of the session `set_session_niceness` may take
-    back. None for the same.
+    back; None: the same.
     """
     os.setpriority(os.PRIO_PROCESS, pid, max(niceness, os.getpriority(os.PRIO_PROCESS, pid)))
     set_session_niceness(pid, niceness if of_session is None else of_session)
