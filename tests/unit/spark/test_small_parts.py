@@ -109,10 +109,11 @@ def test_the_last_epoch_says_so() -> None:  # semantics P2
     assert EpochFacts(replace(handover(), draining=True), files, sources).draining
 
 
-def test_local_conf_says_nothing_of_s3() -> None:
+def test_local_conf_says_nothing_of_s3_and_the_ui_shows_json() -> None:
     given_conf = conf.handover_conf(handover(), KEY, storage=FOLDER)
     assert not [key for key in given_conf if ".s3." in key]
     assert conf.parse(given_conf.get).options is None
+    assert json.loads(given_conf[conf.SLICE]) == {"start": None, "end": None}
 
 
 @pytest.mark.parametrize("missing", [conf.HANDOVER, conf.STORAGE, conf.JOB])
@@ -263,6 +264,8 @@ def test_slices_that_adjoin_have_a_hull() -> None:  # semantics R1, T8
     )
     assert slices.hull_of(given_handover) == Slice(DAY[0], DAY[3])
     assert [each.end for each in slices.slices_of(given_handover)] == [DAY[1], DAY[2], DAY[3]]
+    by_text = handover(Slice("w1", "w2"), Slice("w0", "w1"))
+    assert slices.hull_of(by_text) == Slice("w0", "w2"), "those that are no dates adjoin by their text"
 
 
 def test_without_replay_the_slice_is_the_authors_own() -> None:
@@ -423,10 +426,6 @@ def test_of_many_files_that_changed_the_first_are_named() -> None:
         given.urls("files")
 
 
-def test_slices_that_are_no_dates_adjoin_by_their_text() -> None:
-    assert slices.hull_of(handover(Slice("w1", "w2"), Slice("w0", "w1"))) == Slice("w0", "w2")
-
-
 class Odd(Exception):  # noqa: N818 - a name to be seen in the text
     pass
 
@@ -444,10 +443,10 @@ SECRETS = {
 }
 
 
-@pytest.mark.parametrize("text", SECRETS)
-def test_details_hold_no_credentials(text: str) -> None:
+@pytest.mark.parametrize(("text", "masked"), SECRETS.items())
+def test_details_hold_no_credentials(text: str, masked: str) -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "canary-value-1", "AWS_SESSION_TOKEN": "short"}
-    assert error_line(Odd(text), environ=environ) == f"Odd: {SECRETS[text]}"
+    assert error_line(Odd(text), environ=environ) == f"Odd: {masked}"
 
 
 def test_details_are_one_line_without_stack_traces() -> None:
@@ -519,33 +518,23 @@ def test_a_stage_without_input_is_told_from_a_misspelt_name(  # semantics B6
     assert inputs.wrote_none(contents(*there), kind) is wrote_none
 
 
-def test_json_is_what_the_ui_shows() -> None:
-    shown = conf.handover_conf(handover(), KEY, storage=FOLDER)[conf.SLICE]
-    assert json.loads(shown) == {"start": None, "end": None}
-
-
 class ConnectSession:
     """Spark Connect's session, as far as Cairn looks at it: there is no JVM behind it."""
 
 
-def test_a_connect_session_with_which_functions_do_not_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connect_session_is_taken_if_pyspark_has_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another one functions do not work."""
+    given: Any = ConnectSession()
     monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
     with pytest.raises(InvalidConfigError, match=r"made past pyspark\.sql\.SparkSession, so pyspark\.sql\.functions"):
-        session(ConnectSession())  # type: ignore[arg-type]
-
-
-def test_a_connect_session_that_pyspark_has_made_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+        session(given)
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-    given = ConnectSession()
-    assert session(given) is given  # type: ignore[arg-type, comparison-overlap]
+    assert session(given) is given
 
 
-@pytest.mark.parametrize("version", ["3.5.0", "3.5.1-amzn-0", "3.5.2.3.3.7180.0-274", "4.3.0", "10.0"])
-def test_a_spark_that_is_new_enough_is_taken(version: str) -> None:
-    check_version(version)
-
-
-@pytest.mark.parametrize("version", ["2.4.8", "3.4.4", "3.4.1-databricks"])
-def test_an_older_spark_is_refused_by_its_version(version: str) -> None:
-    with pytest.raises(InvalidConfigError, match=rf"this is Spark {re.escape(version)}, and Cairn needs Spark 3\.5"):
-        check_version(version)
+def test_a_spark_is_taken_if_it_is_new_enough() -> None:
+    for taken in ("3.5.0", "3.5.1-amzn-0", "3.5.2.3.3.7180.0-274", "4.3.0", "10.0"):
+        check_version(taken)
+    for old in ("2.4.8", "3.4.4", "3.4.1-databricks"):
+        with pytest.raises(InvalidConfigError, match=rf"this is Spark {re.escape(old)}, and Cairn needs Spark 3\.5"):
+            check_version(old)

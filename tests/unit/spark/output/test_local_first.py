@@ -57,12 +57,15 @@ class Here:
         return sorted(each.name for each in self.local.folder.iterdir())
 
 
+Open = Callable[..., Here]
+
+
 @pytest.fixture
-def open_here(tmp_path: Path) -> Callable[..., Here]:
+def open_here(tmp_path: Path) -> Open:
     return lambda store: Here(tmp_path / "local-state", store)
 
 
-def test_the_very_files_are_uploaded_and_kept(open_here: Callable[..., Here]) -> None:  # semantics A5, V3
+def test_the_very_files_are_uploaded_and_kept(open_here: Open) -> None:  # semantics A5, V3
     store = MemoryStore()
     here = open_here(store)
     written = known(here.write({**ROWS, **BESIDE}))
@@ -80,13 +83,13 @@ def test_the_very_files_are_uploaded_and_kept(open_here: Callable[..., Here]) ->
     assert here.left() == [found.name], "no draft"
 
 
-def test_a_file_without_rows_is_neither_uploaded_nor_kept(open_here: Callable[..., Here]) -> None:  # semantics A4
+def test_a_file_without_rows_is_neither_uploaded_nor_kept(open_here: Open) -> None:  # semantics A4
     store = MemoryStore()
     assert open_here(store).write({"part-00000-a.parquet": NO_ROWS, "_SUCCESS": b""}) == []
     assert store.all_keys() == []
 
 
-def test_the_rows_of_what_is_uploaded_are_named(open_here: Callable[..., Here], tmp_path: Path) -> None:
+def test_the_rows_of_what_is_uploaded_are_named(open_here: Open, tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2, 3]}), tmp_path / "one")
     data = (tmp_path / "one").read_bytes()
     written = open_here(MemoryStore()).write({"part-00000-a.parquet": data, "part-00001-a.parquet": b"PAR1 no footer"})
@@ -94,7 +97,7 @@ def test_the_rows_of_what_is_uploaded_are_named(open_here: Callable[..., Here], 
     assert [file.handle.rows for file in written] == [3, None]
 
 
-def test_a_full_disk_leaves_the_state_to_spark(open_here: Callable[..., Here]) -> None:
+def test_a_full_disk_leaves_the_state_to_spark(open_here: Open) -> None:
     store = MemoryStore()
     here = open_here(store)
     full = RuntimeError(f"java.io.IOException: {os.strerror(errno.ENOSPC)} (stage 3)")
@@ -104,7 +107,7 @@ def test_a_full_disk_leaves_the_state_to_spark(open_here: Callable[..., Here]) -
     assert store.all_keys() == []
 
 
-def test_a_state_that_is_larger_than_all_copies_may_be_is_left_to_spark(open_here: Callable[..., Here]) -> None:
+def test_a_state_that_is_larger_than_all_copies_may_be_is_left_to_spark(open_here: Open) -> None:
     store = MemoryStore()
     here = open_here(store)
     assert here.write({"part-00000-a.parquet": b"x" * 1001}) is None
@@ -112,7 +115,7 @@ def test_a_state_that_is_larger_than_all_copies_may_be_is_left_to_spark(open_her
     assert open_here(store).write(ROWS) is None
 
 
-def test_an_error_of_the_application_is_raised_and_nothing_is_left(open_here: Callable[..., Here]) -> None:
+def test_an_error_of_the_application_is_raised_and_nothing_is_left(open_here: Open) -> None:
     here = open_here(MemoryStore())
     with pytest.raises(RuntimeError, match="division by zero"):
         here.write(RuntimeError("division by zero"))
@@ -120,14 +123,14 @@ def test_an_error_of_the_application_is_raised_and_nothing_is_left(open_here: Ca
     assert here.write(ROWS) is not None
 
 
-def test_an_upload_that_fails_keeps_no_copy(open_here: Callable[..., Here]) -> None:  # semantics A5, V3
+def test_an_upload_that_fails_keeps_no_copy(open_here: Open) -> None:  # semantics A5, V3
     here = open_here(SecondFails(MemoryStore()))
     with pytest.raises(UnavailableError):
         here.write(ROWS)
     assert here.left() == []
 
 
-def test_another_process_in_the_name_of_this_driver_is_an_error(open_here: Callable[..., Here]) -> None:
+def test_another_process_in_the_name_of_this_driver_is_an_error(open_here: Open) -> None:
     store = MemoryStore()
     store.create(f"flights/{FOLDER}{next(iter(ROWS))}", b"of another process")
     here = open_here(store)

@@ -37,71 +37,47 @@ def test_a_delta_follows_the_newest_that_is_there() -> None:  # semantics K1, K2
 LAST = deltas.MAX_EPOCHS
 
 
-@pytest.mark.parametrize(
-    ("files", "due"),
-    [
-        ([file(0)], False),
-        ([file(0, 1000), *(file(number) for number in range(1, 8))], False),
-        ([file(0, 1000), file(LAST - 8), file(LAST - 2)], False),
-        ([file(0, 1000), file(LAST - 8), file(LAST - 1)], True),
-        ([file(0, 1), file(1, 4 * MIB)], False),
-        ([file(0, 1), file(1, 4 * MIB), file(2)], True),
-        ([file(0, 100 * MIB), file(1, 75 * MIB)], False),
-        ([file(0, 100 * MIB), file(1, 75 * MIB), file(2)], True),
-        ([file(1, 5 * MIB)], True),
-        ([file(0, 8), *(file(number) for number in range(1, 7))], False),
-        ([file(0, 8), *(file(number) for number in range(1, 8))], True),
-        ([file(0, 8), *(file(number) for number in range(1, 5)), file(7)], False),
-    ],
-    ids=[
-        "no delta",
-        "deltas that become one",
-        "511 epochs",
-        "512 epochs",
-        "small",
-        "more than small",
-        "three quarters",
-        "more",
-        "no base",
-        "a small base, nothing to merge",
-        "a small base, and deltas to merge",
-        "… of half its bytes",
-    ],
-)
+DUE = {
+    "no delta": ([file(0)], False),
+    "deltas that become one": ([file(0, 1000), *(file(number) for number in range(1, 8))], False),
+    "511 epochs": ([file(0, 1000), file(LAST - 8), file(LAST - 2)], False),
+    "512 epochs": ([file(0, 1000), file(LAST - 8), file(LAST - 1)], True),
+    "small": ([file(0, 1), file(1, 4 * MIB)], False),
+    "more than small": ([file(0, 1), file(1, 4 * MIB), file(2)], True),
+    "three quarters": ([file(0, 100 * MIB), file(1, 75 * MIB)], False),
+    "more": ([file(0, 100 * MIB), file(1, 75 * MIB), file(2)], True),
+    "no base": ([file(1, 5 * MIB)], True),
+    "a small base, nothing to merge": ([file(0, 8), *(file(number) for number in range(1, 7))], False),
+    "a small base, and deltas to merge": ([file(0, 8), *(file(number) for number in range(1, 8))], True),
+    "… of half its bytes": ([file(0, 8), *(file(number) for number in range(1, 5)), file(7)], False),
+}
+
+
+@pytest.mark.parametrize(("files", "due"), DUE.values(), ids=DUE)
 def test_a_new_base_is_due_by_epochs_or_share(files: list[StateHandle], due: bool) -> None:  # semantics K3
     """The state's files decide, as they are before the epoch writes."""
     assert deltas.is_due(files) is due
 
 
-@pytest.mark.parametrize(
-    ("numbers", "together"),
-    [
-        ([], []),
-        ([1], []),
-        (range(1, 7), []),
-        (range(1, 8), range(1, 8)),
-        ([8], []),
-        ([8, *range(9, 15)], []),
-        ([8, *range(9, 16)], range(9, 16)),
-        ([*range(8, 64, 8), *range(57, 64)], [*range(8, 64, 8), *range(57, 64)]),
-        ([64, *range(72, 128, 8), *range(121, 128)], [*range(72, 128, 8), *range(121, 128)]),
-        (range(1, 45), range(1, 45)),
-        (range(1, 64), range(1, 64)),
-    ],
-    ids=[
-        "no delta",
-        "one",
-        "six",
-        "seven",
-        "one that is merged",
-        "six since",
-        "seven since",
-        "the eighth time",
-        "the eighth time since a larger one",
-        "of a state that was never merged",
-        "… as large as it could be",
-    ],
-)
+TIERS: dict[str, tuple[Iterable[int], Iterable[int]]] = {
+    "no delta": ([], []),
+    "one": ([1], []),
+    "six": (range(1, 7), []),
+    "seven": (range(1, 8), range(1, 8)),
+    "one that is merged": ([8], []),
+    "six since": ([8, *range(9, 15)], []),
+    "seven since": ([8, *range(9, 16)], range(9, 16)),
+    "the eighth time": ([*range(8, 64, 8), *range(57, 64)], [*range(8, 64, 8), *range(57, 64)]),
+    "the eighth time since a larger one": (
+        [64, *range(72, 128, 8), *range(121, 128)],
+        [*range(72, 128, 8), *range(121, 128)],
+    ),
+    "of a state that was never merged": (range(1, 45), range(1, 45)),
+    "… as large as it could be": (range(1, 64), range(1, 64)),
+}
+
+
+@pytest.mark.parametrize(("numbers", "together"), TIERS.values(), ids=TIERS)
 def test_an_eighth_epoch_merges_its_tier_into_one_delta(numbers: Iterable[int], together: Iterable[int]) -> None:
     """By the number of its delta alone; semantics K2, K3."""
     assert deltas.to_merge([file(0), *map(file, numbers)]) == frozenset(together)
@@ -121,27 +97,27 @@ def sized(base: int, each: int, numbers: Iterable[int]) -> list[StateHandle]:
     return [file(0, base * MIB), *(file(number, each * MIB) for number in numbers)]
 
 
-@pytest.mark.parametrize(
-    ("files", "together"),
-    [
-        (sized(800, 4, range(1, 8)), range(1, 8)),
-        (sized(70, 4, range(1, 8)), ()),
-        (sized(600, 32, [*range(8, 57, 8), *range(57, 58)]), ()),
-        ([*sized(800, 37, range(8, 57, 8)), *sized(0, 5, range(57, 64))], [*range(8, 57, 8), *range(57, 64)]),
-        ([*sized(800, 38, range(8, 57, 8)), *sized(0, 5, range(57, 64))], range(57, 64)),
-        ([*sized(800, 38, range(8, 113, 8)), *sized(0, 4, range(113, 120))], range(113, 120)),
-        ([*sized(800, 38, range(8, 113, 8)), *sized(0, 5, range(113, 120))], ()),
-    ],
-    ids=[
-        "seven",
-        "seven large ones",
-        "not yet",
-        "the eighth time",
-        "… of large ones: the last seven alone",
-        "beside others",
-        "beside others that leave less than as much again",
-    ],
-)
+LARGE: dict[str, tuple[list[StateHandle], Iterable[int]]] = {
+    "seven": (sized(800, 4, range(1, 8)), range(1, 8)),
+    "seven large ones": (sized(70, 4, range(1, 8)), ()),
+    "not yet": (sized(600, 32, [*range(8, 57, 8), *range(57, 58)]), ()),
+    "the eighth time": (
+        [*sized(800, 37, range(8, 57, 8)), *sized(0, 5, range(57, 64))],
+        [*range(8, 57, 8), *range(57, 64)],
+    ),
+    "… of large ones: the last seven alone": (
+        [*sized(800, 38, range(8, 57, 8)), *sized(0, 5, range(57, 64))],
+        range(57, 64),
+    ),
+    "beside others": ([*sized(800, 38, range(8, 113, 8)), *sized(0, 4, range(113, 120))], range(113, 120)),
+    "beside others that leave less than as much again": (
+        [*sized(800, 38, range(8, 113, 8)), *sized(0, 5, range(113, 120))],
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "together"), LARGE.values(), ids=LARGE)
 def test_what_a_new_base_soon_has_is_not_merged(
     files: list[StateHandle], together: Iterable[int]
 ) -> None:  # semantics K3

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 CONTENT = {"part-00000-a.parquet": b"PAR1 one", "part-00001-a.parquet": b"PAR1 another"}
 OWNER = "s3://lake/cairn/flights/routes"
 Handles = list[StateHandle]
+Open = Callable[..., LocalState]
 
 
 def handles_of(content: dict[str, bytes] = CONTENT, run: str = "r0", name: str = "seen") -> Handles:
@@ -69,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_state(folder: Path) -> Callable[..., LocalState]:
+def open_state(folder: Path) -> Open:
     """Opens the folder as another process would: no open copy is shared."""
 
     def opened(owner: str = OWNER, limit_bytes: int = 1000) -> LocalState:
@@ -79,8 +80,7 @@ def open_state(folder: Path) -> Callable[..., LocalState]:
 
 
 def write(state: LocalState, handles: Handles, content: dict[str, bytes] = CONTENT, name: str | None = None) -> None:
-    draft = known(state.draft(name or output_of(handles)))
-    with draft:
+    with known(state.draft(name or output_of(handles))) as draft:
         draft.data.mkdir()
         for file, data in content.items():
             (draft.data / file).write_bytes(data)
@@ -98,10 +98,11 @@ def copies(folder: Path) -> list[Path]:
 Damage = Callable[[Path], object]
 
 
-def test_what_was_written_is_found_again_by_a_restore_of_the_same(open_state: Callable[..., LocalState]) -> None:
+def test_what_was_written_is_found_again_by_a_restore_of_the_same(open_state: Open) -> None:
     write(open_state(), handles_of())
     found = known(find(open_state(), handles_of()))
     assert {each.name: each.read_bytes() for each in found.iterdir()} == CONTENT
+    assert find(open_state(f"{OWNER}-2"), handles_of()) is None, "that of another stage or job"
 
 
 @pytest.mark.parametrize(
@@ -119,16 +120,11 @@ def test_what_was_written_is_found_again_by_a_restore_of_the_same(open_state: Ca
     ids=["driver", "state", "file more", "file less", "etag", "checksum", "size", "checkpoint"],
 )
 def test_what_differs_in_anything_from_the_metadata_is_not_found(
-    open_state: Callable[..., LocalState], asked: Handles
+    open_state: Open, asked: Handles
 ) -> None:  # semantics V3
     write(open_state(), handles_of())
     assert find(open_state(), asked) is None
     assert find(open_state(), handles_of()) is not None
-
-
-def test_the_copy_of_another_stage_or_job_is_not_found(open_state: Callable[..., LocalState]) -> None:  # semantics V3
-    write(open_state(), handles_of())
-    assert find(open_state(f"{OWNER}-2"), handles_of()) is None
 
 
 def swap_for_a_link(copy: Path) -> None:
@@ -143,6 +139,7 @@ def swap_for_a_link(copy: Path) -> None:
     "damage",
     [
         lambda copy: (copy / "part-00001-a.parquet").write_bytes(b"PAR1 Another"),
+        lambda copy: [each.write_bytes(each.read_bytes()[::-1]) for each in copy.iterdir()],
         lambda copy: (copy / "part-00001-a.parquet").write_bytes(b"PAR1"),
         lambda copy: (copy / "part-00001-a.parquet").write_bytes(b"PAR1 another."),
         lambda copy: (copy / "part-00001-a.parquet").unlink(),
@@ -150,10 +147,10 @@ def swap_for_a_link(copy: Path) -> None:
         swap_for_a_link,
         lambda copy: ((copy / "part-00001-a.parquet").unlink(), (copy / "part-00001-a.parquet").mkdir()),
     ],
-    ids=["byte", "truncated", "longer", "gone", "swapped", "link", "folder"],
+    ids=["byte", "all of it", "truncated", "longer", "gone", "swapped", "link", "folder"],
 )
 def test_a_damaged_copy_is_not_used_and_does_not_stay(
-    open_state: Callable[..., LocalState], folder: Path, damage: Damage, caplog: pytest.LogCaptureFixture
+    open_state: Open, folder: Path, damage: Damage, caplog: pytest.LogCaptureFixture
 ) -> None:  # semantics V3
     write(open_state(), handles_of())
     [copy] = copies(folder)
@@ -163,35 +160,18 @@ def test_a_damaged_copy_is_not_used_and_does_not_stay(
     assert copies(folder) == []
 
 
-def test_a_copy_under_the_right_name_with_another_content_is_not_used(
-    open_state: Callable[..., LocalState], folder: Path
-) -> None:  # semantics V3
-    write(open_state(), handles_of())
-    [copy] = copies(folder)
-    other = {name: data[::-1] for name, data in CONTENT.items()}
-    write(open_state(), handles_of(other), other)
-    [second] = [each for each in copies(folder) if each != copy]
-    for file in copy.iterdir():
-        file.unlink()
-    copy.rmdir()
-    second.rename(copy)
-    assert find(open_state(), handles_of()) is None
-
-
 @pytest.mark.parametrize(
     "handles",
     [handles_of({}), with_change(0, content="crc64nvme:0123456789abcdef"), with_change(0, content=None)],
     ids=["no files", "another checksum", "no checksum"],
 )
-def test_what_cannot_be_compared_is_not_kept(
-    open_state: Callable[..., LocalState], folder: Path, handles: Handles
-) -> None:  # semantics V3
+def test_what_cannot_be_compared_is_not_kept(open_state: Open, folder: Path, handles: Handles) -> None:  # semantics V3
     write(open_state(), handles)
     assert copies(folder) == []
     assert find(open_state(), handles) is None
 
 
-def test_the_tag_of_a_file_that_is_a_checksum_is_compared_too(open_state: Callable[..., LocalState]) -> None:
+def test_the_tag_of_a_file_that_is_a_checksum_is_compared_too(open_state: Open) -> None:
     handles = with_change(0, checksum=checksum_of(CONTENT["part-00000-a.parquet"]), content=None)
     write(open_state(), handles)
     assert find(open_state(), handles) is not None
@@ -203,7 +183,7 @@ def test_the_order_of_files_does_not_matter(order: list[int]) -> None:
     assert Copy.of([handles[at] for at in order]) == Copy.of(handles)
 
 
-def test_two_copies_of_a_state_stay_the_ones_used_last(open_state: Callable[..., LocalState], folder: Path) -> None:
+def test_two_copies_of_a_state_stay_the_ones_used_last(open_state: Open, folder: Path) -> None:
     for at in range(COPIES):
         write(open_state(), handles_of(run=f"r{at}"))
         _settle(folder)
@@ -215,7 +195,7 @@ def test_two_copies_of_a_state_stay_the_ones_used_last(open_state: Callable[...,
 
 
 def test_runs_push_out_no_copy_of_the_base_and_are_bounded_too(
-    open_state: Callable[..., LocalState], folder: Path, monkeypatch: pytest.MonkeyPatch
+    open_state: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, V3
     monkeypatch.setattr(local_state, "DELTA_COPIES", 4)
     write(open_state(), handles_of())
@@ -230,7 +210,7 @@ def test_runs_push_out_no_copy_of_the_base_and_are_bounded_too(
 
 
 def test_a_process_holds_no_more_runs_than_it_may_and_each_base(
-    open_state: Callable[..., LocalState], monkeypatch: pytest.MonkeyPatch
+    open_state: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is an open file, and a process has a bounded number of them; a base saves more than many runs."""
     monkeypatch.setattr(local_state, "_HELD_DELTAS", 2)
@@ -268,7 +248,7 @@ def keep_all(state: LocalState, stored: Stored, contents: list[dict[str, bytes]]
 
 @pytest.mark.parametrize("damaged", range(4))
 def test_base_and_deltas_come_from_copies_or_the_store_if_damaged(
-    open_state: Callable[..., LocalState], damaged: int, tmp_path: Path
+    open_state: Open, damaged: int, tmp_path: Path
 ) -> None:  # semantics K1, V3
     stored, contents = with_runs()
     folders = keep_all(open_state(), stored, contents)
@@ -286,7 +266,7 @@ def test_base_and_deltas_come_from_copies_or_the_store_if_damaged(
 
 
 def test_runs_that_have_changed_places_are_read_from_the_store(
-    open_state: Callable[..., LocalState], tmp_path: Path
+    open_state: Open, tmp_path: Path
 ) -> None:  # semantics K1, V3
     """Each is whole, under the name of another one: the newest row would be another."""
     stored, contents = with_runs()
@@ -303,7 +283,7 @@ def test_runs_that_have_changed_places_are_read_from_the_store(
 
 
 def test_an_update_that_reads_no_base_keeps_its_copy_before_those_of_runs(
-    open_state: Callable[..., LocalState], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_state: Open, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, V3
     monkeypatch.setattr(merges, "WHOLE_BYTES", 0)
     stored, contents = with_runs()
@@ -330,7 +310,7 @@ def test_an_update_that_reads_no_base_keeps_its_copy_before_those_of_runs(
 
 
 def test_runs_that_are_read_keep_the_copy_of_their_base_before_their_own(
-    open_state: Callable[..., LocalState], tmp_path: Path
+    open_state: Open, tmp_path: Path
 ) -> None:  # semantics K1, V3
     stored, contents = with_runs()
     folders = keep_all(open_state(), stored, contents)
@@ -342,7 +322,7 @@ def test_runs_that_are_read_keep_the_copy_of_their_base_before_their_own(
     assert times[0] == max(times)
 
 
-def test_what_takes_too_much_goes_the_longest_unused_first(open_state: Callable[..., LocalState], folder: Path) -> None:
+def test_what_takes_too_much_goes_the_longest_unused_first(open_state: Open, folder: Path) -> None:
     size = sum(map(len, CONTENT.values()))
     for name in ("a", "b", "c"):
         write(open_state(limit_bytes=2 * size), handles_of(name=name))
@@ -351,9 +331,10 @@ def test_what_takes_too_much_goes_the_longest_unused_first(open_state: Callable[
     assert [find(later, handles_of(name=name)) is not None for name in ("a", "b", "c")] == [False, True, True]
 
 
-def test_a_copy_that_is_larger_than_all_may_be_is_not_kept(open_state: Callable[..., LocalState], folder: Path) -> None:
+def test_a_copy_that_is_larger_than_all_may_be_is_not_kept(open_state: Open, folder: Path) -> None:
     write(open_state(limit_bytes=sum(map(len, CONTENT.values())) - 1), handles_of())
     assert copies(folder) == []
+    assert open_state(limit_bytes=1 << 62).draft("state.seen") is None, "a disk without room for all copies"
 
 
 def _settle(folder: Path) -> None:
@@ -382,9 +363,7 @@ os.kill(os.getpid(), 9)
 
 
 @pytest.mark.parametrize("does", ["reads", "writes"])
-def test_what_a_process_uses_stays_until_it_dies(
-    open_state: Callable[..., LocalState], folder: Path, does: str
-) -> None:
+def test_what_a_process_uses_stays_until_it_dies(open_state: Open, folder: Path, does: str) -> None:
     write(open_state(), handles_of(run="r0"))
     [copy] = copies(folder)
     code = _HOLD.format(path=sys.path, folder=str(folder))
@@ -403,26 +382,19 @@ def test_what_a_process_uses_stays_until_it_dies(
     assert not used.exists()
 
 
-def test_a_draft_that_is_not_kept_leaves_nothing(open_state: Callable[..., LocalState], folder: Path) -> None:
-    draft = known(open_state().draft("state.seen"))
-    with draft:
+def test_a_draft_that_is_not_kept_leaves_nothing(open_state: Open, folder: Path) -> None:
+    with known(open_state().draft("state.seen")) as draft:
         draft.data.mkdir()
         assert stat.S_IMODE(draft.data.parent.stat().st_mode) == 0o700
     assert [*folder.iterdir()] == []
 
 
-def test_a_state_that_was_given_up_is_not_written_here_again(open_state: Callable[..., LocalState]) -> None:
-    draft = known(open_state().draft("state.seen"))
-    with draft:
+def test_a_state_that_was_given_up_is_not_written_here_again(open_state: Open) -> None:
+    with known(open_state().draft("state.seen")) as draft:
         draft.give_up("it is large")
     assert open_state().draft("state.seen") is None
-    other = known(open_state().draft("state.other"))
-    with other:
+    with known(open_state().draft("state.other")):
         pass
-
-
-def test_a_disk_without_room_for_all_copies_gets_none(open_state: Callable[..., LocalState]) -> None:
-    assert open_state(limit_bytes=1 << 62).draft("state.seen") is None
 
 
 def test_a_folder_that_cannot_be_trusted_is_not_used(
@@ -451,11 +423,11 @@ def _before_the_first_lock(monkeypatch: pytest.MonkeyPatch, then: Callable[[], o
             waiting.pop()()
         flock(fd, operation)
 
-    monkeypatch.setattr("airflow_cairn.spark.stored.local_state.fcntl.flock", locking)
+    monkeypatch.setattr(fcntl, "flock", locking)
 
 
 def test_a_copy_that_is_deleted_while_it_is_opened_is_not_used(
-    open_state: Callable[..., LocalState], monkeypatch: pytest.MonkeyPatch
+    open_state: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(open_state(), handles_of())
     _before_the_first_lock(monkeypatch, open_state(limit_bytes=0).clean)
@@ -463,22 +435,21 @@ def test_a_copy_that_is_deleted_while_it_is_opened_is_not_used(
 
 
 def test_a_draft_that_is_taken_for_a_dead_ones_is_begun_anew(
-    open_state: Callable[..., LocalState], folder: Path, monkeypatch: pytest.MonkeyPatch
+    open_state: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _before_the_first_lock(monkeypatch, open_state().clean)
-    draft = known(open_state().draft("state.seen"))
-    with draft:
+    with known(open_state().draft("state.seen")) as draft:
         assert [draft.data.parent] == [*folder.glob("draft-*")]
 
 
 def test_a_disk_that_refuses_costs_the_copy_and_nothing_else(
-    open_state: Callable[..., LocalState], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    open_state: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     write(open_state(), handles_of())
-    monkeypatch.setattr("airflow_cairn.spark.stored.local_state.fcntl.flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     assert find(open_state(), handles_of()) is None
     assert open_state().draft("state.seen") is None
     assert os.strerror(errno.ENOLCK) in caplog.text
