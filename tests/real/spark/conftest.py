@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark.stored import deltas, merges
-from tests.real.spark.pipeline import Pipeline, session_builder
+from tests.real.spark.pipeline import At, Pipeline, session_builder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +32,18 @@ def large_states(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
+def at(spark: SparkSession, tmp_path: Path) -> Iterator[At]:
+    """Stage `routes` on local files, at the parallelism of a test's choice, or other stages."""
+
+    def choose(parallelism: int | None = None, max_parallelism: int | None = None, **options: Any) -> Pipeline:
+        options.setdefault("stages", (StageSpec("routes", (), parallelism, max_parallelism),))
+        return Pipeline(f"file://{tmp_path}/lake", spark, **options)
+
+    yield choose
+    choose().forget()
+
+
+@pytest.fixture
+def pipeline(at: At) -> Pipeline:
     """One stage, `routes`, on local files."""
-    made = Pipeline(f"file://{tmp_path}/lake", spark)
-    yield made
-    made.forget()
+    return at()

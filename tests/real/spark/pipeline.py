@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, MasterHook, RunFacts, Source, TriggerRequest
 from airflow_cairn.checkpoint.answers import Ready, Submit, Triggered
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.source import folders_of
+from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover import conf
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
@@ -29,17 +32,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROUTES = (StageSpec("routes"),)
+TWO_STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",)))
+At = Callable[..., "Pipeline"]
+"""Gives a pipeline of one stage, `routes`, at this parallelism, maximum parallelism and other options."""
 
 
 @contextmanager
-def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
-    """Let the session be in a time zone for a while."""
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
+def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Set conf of the session for a while."""
+    before = {row.key: row.value for row in spark.sql("SET").collect()}
+    for key, value in conf.items():
+        spark.conf.set(key, value)
     try:
         yield
     finally:
-        spark.conf.set("spark.sql.session.timeZone", str(before))
+        for key in conf:
+            if key in before:
+                spark.conf.set(key, before[key])
+            else:
+                spark.conf.unset(key)
+
+
+def in_zone(spark: SparkSession, zone: str) -> AbstractContextManager[None]:
+    """Let the session be in a time zone for a while."""
+    return configured(spark, {"spark.sql.session.timeZone": zone})
 
 
 def session_builder() -> Any:
@@ -194,16 +210,43 @@ class Pipeline:
         self.coordinator.clean()
         return answer.checkpoint
 
-    def run(self, run_id: str, body: Callable[[Epoch], Any], window: Slice | None = None) -> int:
-        """Run an epoch of one stage; give the checkpoint's id."""
-        self.trigger(run_id, window)
+    @contextmanager
+    def running(self, run_id: str, window: Slice | None = None, **asked: Any) -> Iterator[Epoch]:
+        """Run an epoch of one stage: triggered before the block of the application, and completed after it."""
+        self.trigger(run_id, window, **asked)
         with self.epoch(run_id) as epoch:
-            body(epoch)
-        return self.complete(run_id)
+            yield epoch
+        self.complete(run_id)
+
+    def run(self, run_id: str, body: Callable[[Epoch], Any], window: Slice | None = None) -> Any:
+        """Run an epoch of one stage; give what the application gives."""
+        with self.running(run_id, window) as epoch:
+            found = body(epoch)
+        return found  # noqa: RET504 - the checkpoint has completed
+
+    def ack(self, stage: str = "routes") -> AckDocument:
+        """Give a stage's acknowledgement in the pending attempt."""
+        [entry] = self.coordinator.head().pending
+        files = self.coordinator.files
+        return acks.read_ack(files, stage, attempt_documents.read(files, entry).executions[stage])
+
+    def declined(self) -> DeclineDocument:
+        """Give what the one driver that has declined says."""
+        [key] = [each for each in self.listing() if "/declines/" in each]
+        return self.coordinator.files.read(DeclineDocument, key)[0]
+
+    def folders(self) -> list[str]:
+        """List the folders of states that are on the disk."""
+        lake = Path(self.storage.removeprefix("file://"))
+        return [str(each) for each in lake.rglob("*") if each.is_dir() and "state" in each.parts]
 
     def listing(self, prefix: str = "") -> list[str]:
         """List the job's objects, relative to its prefix."""
         return [found.key.removeprefix(f"{self.job}/") for found in self.store.list(f"{self.job}/{prefix}")]
+
+    def parquet(self, prefix: str = "") -> list[str]:
+        """List the job's files of rows, relative to its prefix."""
+        return [key for key in self.listing(prefix) if key.endswith(".parquet")]
 
 
 def _run_and_fail(epoch: Epoch, body: Callable[[Epoch], Any]) -> None:

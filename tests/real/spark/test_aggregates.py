@@ -13,7 +13,8 @@ from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.tables import state, table
 from airflow_cairn.storage import open_store
 from tests.real.spark.edges import POINT
-from tests.real.spark.pipeline import Pipeline, rows
+from tests.real.spark.pipeline import At, Pipeline, configured, rows
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +78,12 @@ def grouped(spark: SparkSession, query: str) -> DataFrame:
     return spark.sql(f"SELECT route, {COLUMNS} FROM {query} GROUP BY route")
 
 
+def of_epochs(spark: SparkSession, *numbers: int) -> DataFrame:
+    """Aggregate what some epochs have added, at once."""
+    together = " UNION ALL ".join(f"SELECT * FROM {EPOCHS[number]}" for number in numbers)
+    return grouped(spark, f"({together})")
+
+
 def plain(frame: DataFrame) -> list[str]:
     return sorted(map(str, rows_of(frame)))
 
@@ -89,34 +96,34 @@ def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.selectExpr("* EXCEPT (seen, met, times, ratios, parts)", *said).collect()]
 
 
+def add(pipeline: Pipeline, number: int, part: DataFrame, merge: dict[str, str] = MERGE) -> None:
+    """Run an epoch that adds partials."""
+    pipeline.run(f"r{number}", lambda epoch: epoch.aggregate("routes", part, key="route", merge=merge))
+
+
 def test_partials_merge_to_what_one_aggregation_gives(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
     monkeypatch.setattr(deltas, "FAN_IN_PARTIALS", 2)
     monkeypatch.setattr(deltas, "MAX_EPOCHS", 3)
     monkeypatch.setattr(deltas, "MAX_SHARE", 100.0)  # the size of a tiny base decides nothing
     lives = []
     for number, query in enumerate(EPOCHS):
-        pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), number + 1, 8),))
-        pipeline.trigger(f"r{number}")
-        with pipeline.epoch(f"r{number}") as epoch:
+        pipeline = at(number + 1, 8)
+        with pipeline.running(f"r{number}") as epoch:
             before = epoch.state("routes")
             if number:
                 assert before is not None
-                together = " UNION ALL ".join(f"SELECT * FROM {each}" for each in EPOCHS[:number])
-                assert plain(before) == plain(grouped(spark, f"({together})"))
+                assert plain(before) == plain(of_epochs(spark, *range(number)))
                 assert before.dtypes == grouped(spark, query).dtypes
                 parts = [epoch.state("routes", subtask=subtask) for subtask in range(number + 1)]
                 assert sum(part.count() for part in parts if part is not None) == before.count()
-                some = epoch.state("routes", keys=spark.sql("SELECT 'a' AS route"))
-                assert some is not None
+                some = known(epoch.state("routes", keys=spark.sql("SELECT 'a' AS route")))
                 assert [row[0] for row in rows_of(some)] == ["a"]
             epoch.aggregate("routes", grouped(spark, query), key="route", merge=MERGE)
-        pipeline.complete(f"r{number}")
-        lives.append(len([each for each in pipeline.listing() if each.endswith(".parquet")]))
+        lives.append(len(pipeline.parquet()))
     assert lives[1:3] == [2, 2], "the third epoch has written one run in place of two"
     assert lives[-1] <= 4, "the fourth epoch has written a new base, a file for each subtask at most"
-    pipeline.forget()
 
 
 @pytest.mark.soak  # test_updates.py has a small state, the test above its merge
@@ -125,59 +132,40 @@ def test_a_small_state_is_merged_with_what_an_epoch_adds(
 ) -> None:  # semantics K1, K3
     monkeypatch.setattr(merges, "WHOLE_BYTES", 1 << 20)
     for number, query in enumerate(EPOCHS[:3]):
-        pipeline.trigger(f"r{number}")
-        with pipeline.epoch(f"r{number}") as epoch:
-            epoch.aggregate("routes", grouped(spark, query), key="route", merge=MERGE)
-        pipeline.complete(f"r{number}")
-    files = [each for each in pipeline.listing() if each.endswith(".parquet")]
-    assert ["/state.routes/" in each for each in files] == [True], "a base alone"
-    together = " UNION ALL ".join(f"SELECT * FROM {each}" for each in EPOCHS[:3])
+        add(pipeline, number, grouped(spark, query))
+    assert ["/state.routes/" in each for each in pipeline.parquet()] == [True], "a base alone"
     found = state(spark, pipeline.storage, pipeline.job, "routes", "routes")
-    assert plain(found) == plain(grouped(spark, f"({together})"))
+    assert plain(found) == plain(of_epochs(spark, 0, 1, 2))
     assert found.columns == grouped(spark, EPOCHS[0]).columns
 
 
 @pytest.mark.soak  # test_updates.py has both; test_histories.py rewinds totals
 def test_runs_of_totals_travel_with_a_savepoint_and_are_rewound(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, at: At, tmp_path: Path
 ) -> None:  # semantics K1, R4, R6, P1
-    def at(job: str, parallelism: int) -> Pipeline:
-        stages = (StageSpec("routes", (), parallelism, 8),)
-        return Pipeline(f"file://{tmp_path}/lake", spark, stages, job=job, retained=4)
-
-    def add(pipeline: Pipeline, number: int) -> None:
-        part = grouped(spark, EPOCHS[number])
-        pipeline.run(f"r{number}", lambda epoch: epoch.aggregate("routes", part, key="route", merge=MERGE))
-
-    def of_epochs(*numbers: int) -> list[str]:
-        together = " UNION ALL ".join(f"SELECT * FROM {EPOCHS[number]}" for number in numbers)
-        return plain(grouped(spark, f"({together})"))
-
     def now(pipeline: Pipeline) -> list[str]:
         return plain(state(spark, pipeline.storage, pipeline.job, "routes", "routes"))
 
-    first = at("flights", 2)
+    first = at(2, 8, retained=4)
     for number in range(3):
-        add(first, number)
+        add(first, number, grouped(spark, EPOCHS[number]))
     assert len([each for each in first.listing() if "/run.routes/" in each]) >= 2, "a base and two runs"
     taken = first.coordinator.savepoint(SavepointRequest(f"file://{tmp_path}/kept", "s"), open_store)
-    other = at("other", 3)
+    other = at(3, 8, job="other", retained=4)
     other.coordinator.start_from(open_store(taken.uri))
-    add(other, 3)
-    assert now(other) == of_epochs(0, 1, 2, 3)
+    add(other, 3, grouped(spark, EPOCHS[3]))
+    assert now(other) == plain(of_epochs(spark, 0, 1, 2, 3))
     # The first job gives its third epoch up: its base and first run count, and what comes after adds to those.
     first.coordinator.rewind(2)
-    assert now(first) == of_epochs(0, 1)
-    add(first, 3)
-    assert now(first) == of_epochs(0, 1, 3)
-    assert now(other) == of_epochs(0, 1, 2, 3), "a job of its own"
-    first.forget()
+    assert now(first) == plain(of_epochs(spark, 0, 1))
+    add(first, 3, grouped(spark, EPOCHS[3]))
+    assert now(first) == plain(of_epochs(spark, 0, 1, 3))
+    assert now(other) == plain(of_epochs(spark, 0, 1, 2, 3)), "a job of its own"
 
 
-def test_a_stage_after_it_publishes_the_totals_with_those_of_its_epoch(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stage_after_it_publishes_the_totals_with_those_of_its_epoch(spark: SparkSession, at: At) -> None:
     """As docs/how-to/state.md says; `epoch.state` would give those of the epoch before."""
-    stages = (StageSpec("routes"), StageSpec("report", upstream=("routes",)))
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages)
+    pipeline = at(stages=(StageSpec("routes"), StageSpec("report", upstream=("routes",))))
     for run_id in ("r1", "r2"):
         pipeline.trigger(run_id)
         with pipeline.epoch(run_id, "routes") as epoch:
@@ -189,15 +177,9 @@ def test_a_stage_after_it_publishes_the_totals_with_those_of_its_epoch(spark: Sp
 
 
 def test_a_column_may_have_the_name_that_a_key_has_in_the_merge(spark: SparkSession, pipeline: Pipeline) -> None:
-    for run_id in ("r1", "r2"):
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
-            epoch.aggregate("routes", spark.sql("SELECT 'a' AS route, 2L AS key_0"), "route", merge={"key_0": "sum"})
-        pipeline.complete(run_id)
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
-        assert rows(epoch.state("routes")) == [("a", 4)]
-        epoch.put("days", 1)
+    for number in (1, 2):
+        add(pipeline, number, spark.sql("SELECT 'a' AS route, 2L AS key_0"), {"key_0": "sum"})
+    assert pipeline.run("r3", lambda epoch: rows(epoch.state("routes"))) == [("a", 4)]
 
 
 def test_arrays_are_merged_element_by_element(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K1
@@ -209,42 +191,24 @@ def test_arrays_are_merged_element_by_element(spark: SparkSession, pipeline: Pip
     ]
     types = "route, CAST(n AS ARRAY<INT>) AS n, CAST(part AS ARRAY<DOUBLE>) AS part, CAST(ok AS ARRAY<BOOLEAN>) AS ok"
     for number, values in enumerate(partials):
-        pipeline.trigger(f"r{number}")
-        with pipeline.epoch(f"r{number}") as epoch:
-            merge = {"n": "each(sum)", "part": "each(sum)", "ok": "each(bool_and)"}
-            part = spark.sql(f"SELECT {types} FROM VALUES {values} AS t(route, n, part, ok)")
-            epoch.aggregate("routes", part, key="route", merge=merge)
-        pipeline.complete(f"r{number}")
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
-        found = epoch.state("routes")
-        assert found is not None
+        part = spark.sql(f"SELECT {types} FROM VALUES {values} AS t(route, n, part, ok)")
+        add(pipeline, number, part, {"n": "each(sum)", "part": "each(sum)", "ok": "each(bool_and)"})
+    with pipeline.running("r3") as epoch:
+        found = known(epoch.state("routes"))
         assert found.dtypes[1:] == [("n", "array<int>"), ("part", "array<double>"), ("ok", "array<boolean>")]
         assert rows(found) == [("a", [11, 2, 5], [1.5], [False, True]), ("b", None, [], [None])]
-    pipeline.complete("r3")
 
 
 def test_a_sum_that_no_longer_fits_is_an_error(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K1
     n = "9223372036854775807"
     most = f"SELECT 'a' AS route, {n} AS n, CAST(99.99 AS DECIMAL(4,2)) AS d, array(0, {n}) AS h"
-    merge = {"n": "sum", "d": "sum", "h": "each(sum)"}
-    for run_id in ("r1", "r2"):
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
-            epoch.aggregate("routes", spark.sql(most), key="route", merge=merge)
-        pipeline.complete(run_id)
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
-        found = epoch.state("routes")
-        assert found is not None
-        spark.conf.set("spark.sql.ansi.enabled", "false")
-        try:
-            for column, kind in (("n", "bigint"), ("d", "decimal"), ("h", "array<bigint>")):
-                with pytest.raises(Exception, match=f"the sum of the column {column} no longer fits its type {kind}"):
-                    found.select(column).collect()
-        finally:
-            spark.conf.unset("spark.sql.ansi.enabled")
-    pipeline.complete("r3")
+    for number in (1, 2):
+        add(pipeline, number, spark.sql(most), {"n": "sum", "d": "sum", "h": "each(sum)"})
+    with pipeline.running("r3") as epoch, configured(spark, {"spark.sql.ansi.enabled": "false"}):
+        found = known(epoch.state("routes"))
+        for column, kind in (("n", "bigint"), ("d", "decimal"), ("h", "array<bigint>")):
+            with pytest.raises(Exception, match=f"the sum of the column {column} no longer fits its type {kind}"):
+                found.select(column).collect()
 
 
 def test_partials_that_fit_only_with_their_base_are_merged_with_it(
@@ -253,23 +217,15 @@ def test_partials_that_fit_only_with_their_base_are_merged_with_it(
     monkeypatch.setattr(deltas, "FAN_IN_PARTIALS", 2)
     monkeypatch.setattr(deltas, "MAX_SHARE", 1e9)
     for number, added in enumerate((-100, 100, 100)):
-        pipeline.trigger(f"r{number}")
-        with pipeline.epoch(f"r{number}") as epoch:
-            part = spark.sql(f"SELECT 'a' AS route, CAST({added} AS TINYINT) AS n")
-            epoch.aggregate("routes", part, key="route", merge={"n": "sum"})
-        pipeline.complete(f"r{number}")
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
-        assert rows(epoch.state("routes")) == [("a", 100)]
-    pipeline.complete("r3")
+        add(pipeline, number, spark.sql(f"SELECT 'a' AS route, CAST({added} AS TINYINT) AS n"), {"n": "sum"})
+    assert pipeline.run("r3", lambda epoch: rows(epoch.state("routes"))) == [("a", 100)]
 
 
 def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
     good = spark.sql("SELECT 'a' AS route, 1L AS n, 2L AS at, map('x', 1) AS m")
     narrow = good.drop("m")
     merge = {"n": "sum", "at": "max"}
-    pipeline.trigger("r1")
-    with pipeline.epoch("r1") as epoch:
+    with pipeline.running("r1") as epoch:
         for df, key, given, text in (
             (narrow, (), merge, "to be aggregated and no key is given"),
             (narrow, "route", {"n": "sum"}, r"needs a merge for each column.*columns=`n, at` merge=`n: sum`"),
@@ -303,19 +259,14 @@ def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None: 
         epoch.aggregate("routes", narrow, key="route", merge=merge)
         epoch.update("rows", narrow, key="route")
         epoch.snapshot("whole", narrow, key="route")
-    pipeline.complete("r1")
-    pipeline.trigger("r2")
-    with pipeline.epoch("r2") as epoch:
+    with pipeline.running("r2") as epoch:
         with pytest.raises(InvalidStateError, match="merge=`at: max, n: max` stored_merge=`at: max, n: sum`"):
             epoch.aggregate("routes", narrow, key="route", merge={**merge, "n": "max"})
         with pytest.raises(InvalidStateError, match="is aggregated, and a state keeps its merge"):
             epoch.update("routes", narrow, key="route")
         epoch.update("rows", narrow, key="route")
         epoch.aggregate("whole", narrow, key="route", merge=merge)
-    pipeline.complete("r2")
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
+    with pipeline.running("r3") as epoch:
         assert rows(epoch.state("whole")) == [("a", 2, 2)]
         with pytest.raises(InvalidStateError, match=r"has deltas of epoch\.update"):
             epoch.aggregate("rows", narrow, key="route", merge=merge)
-    pipeline.complete("r3")

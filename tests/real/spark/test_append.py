@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pytest
@@ -39,12 +40,10 @@ def day(spark: SparkSession, number: int, *values: int) -> DataFrame:
     return spark.sql(f"SELECT DATE(day) AS day, value FROM VALUES {listed} AS t(day, value)").coalesce(1)
 
 
-def append(pipeline: Pipeline, run_id: str, df: DataFrame, **options: Any) -> int:
+def append(pipeline: Pipeline, run_id: str, df: DataFrame, **options: Any) -> None:
     """Let an epoch append to the table `daily`, and complete it."""
-    pipeline.trigger(run_id)
-    with pipeline.epoch(run_id) as epoch:
+    with pipeline.running(run_id) as epoch:
         epoch.append("daily", df, **options)
-    return pipeline.complete(run_id)
 
 
 def daily(pipeline: Pipeline, as_of: str | None = None) -> DataFrame:
@@ -64,7 +63,7 @@ def listed(pipeline: Pipeline, which: int = -1) -> TableDocument:
 
 
 def parquet_files(pipeline: Pipeline) -> set[str]:
-    return {key for key in pipeline.listing() if key.endswith(".parquet")}
+    return {*pipeline.parquet()}
 
 
 def test_a_table_grows_and_manifests_are_shared(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C3, C4
@@ -130,12 +129,10 @@ def test_an_old_file_that_cannot_be_read_is_not_merged_and_stops_no_epoch(
         append(pipeline, f"run {number}", day(spark, 1, number))
     old = Path(pipeline.storage.removeprefix("file://"), "flights", sorted(parquet_files(pipeline))[0])
     whole = old.read_bytes()
-    pipeline.trigger("run 3")
-    with pipeline.epoch("run 3") as epoch:
+    with pipeline.running("run 3") as epoch:
         old.write_bytes(b"no Parquet")
         epoch.append("daily", day(spark, 2, 3))
         old.write_bytes(whole)
-    pipeline.complete("run 3")
     assert "Small files of table.daily were not merged, and stay as they are" in caplog.text
     assert pipeline.coordinator.head().completed[-1].table_files == {"daily": 3}
     assert not [key for key in pipeline.listing() if "/small.daily/" in key]
@@ -151,21 +148,14 @@ def named(pipeline: Pipeline, which: int) -> set[str]:
 def test_a_try_that_runs_again_adds_its_rows_once(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics A5
     append(pipeline, "run 1", day(spark, 1, 1))
     pipeline.trigger("run 2")
-    failing = pipeline.epoch("run 2")
-    failing.__enter__()
-    failing.append("daily", day(spark, 2, 2))
-    killed = RuntimeError("killed")
-    failing.__exit__(RuntimeError, killed, None)
+    pipeline.failed("run 2", lambda epoch: epoch.append("daily", day(spark, 2, 2)))
     assert len(parquet_files(pipeline)) == 1, "what the failed try wrote is deleted"
     with pipeline.epoch("run 2") as epoch:
         epoch.append("daily", day(spark, 2, 2))
     pipeline.complete("run 2")
     assert values(pipeline) == [1, 2]
     # An epoch that does not append leaves the table as it is.
-    pipeline.trigger("run 3")
-    with pipeline.epoch("run 3") as epoch:
-        epoch.put("rows", 2)
-    pipeline.complete("run 3")
+    pipeline.run("run 3", lambda epoch: epoch.put("rows", 2))
     assert values(pipeline) == [1, 2]
     append(pipeline, "run 4", day(spark, 4, 4))
     assert values(pipeline) == [1, 2, 4]
@@ -217,14 +207,12 @@ def test_columns_are_added_and_types_widened(
     narrow = "SELECT CAST(1 AS TINYINT) AS value, CAST(1.5 AS FLOAT) AS share, CAST(1.25 AS DECIMAL(4, 2)) AS price"
     append(pipeline, "run 1", spark.sql(narrow))
     wide = "SELECT 'new' AS `a.b`, CAST(1.125 AS DECIMAL(9, 3)) AS price, 0.1D AS share, 5000000000L AS value"
-    pipeline.trigger("run 2")
-    with pipeline.epoch("run 2") as epoch:
+    with pipeline.running("run 2") as epoch:
         with monkeypatch.context() as patch:
             patch.setattr(outputs, "READS_NARROWER", 99)  # this Spark is older
             with pytest.raises(InvalidStateError, match="cannot read the table's files"):
                 epoch.append("daily", spark.sql(wide))
         epoch.append("daily", spark.sql(wide))
-    pipeline.complete("run 2")
     append(pipeline, "run 3", spark.sql(narrow.replace("AS price", "AS price, 'x' AS `a.b`")))
     found = daily(pipeline)
     assert found.schema.simpleString() == "struct<value:bigint,share:double,price:decimal(9,3),a.b:string>"
@@ -233,8 +221,7 @@ def test_columns_are_added_and_types_widened(
         ("1", "1.5", "1.250", "x"),
         ("5000000000", "0.1", "1.125", "new"),
     ]
-    pipeline.trigger("run 4")
-    with pytest.raises(InvalidStateError) as refused, pipeline.epoch("run 4") as epoch:
+    with pytest.raises(InvalidStateError) as refused, pipeline.running("run 4") as epoch:
         epoch.append("daily", spark.sql("SELECT 'x' AS value, 1 AS Share, DATE('2026-01-01') AS price"))
     assert "the column 'value' is of the type string; the column 'share' is missing" in str(refused.value)
     assert "the column 'Share' differs in case only" in str(refused.value)
@@ -253,24 +240,22 @@ def test_what_may_be_null_inside_a_column_is_no_other_type(spark: SparkSession, 
 
 def test_bad_calls_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
     append(pipeline, "run 1", day(spark, 1, 1), partition_by="day")
-    pipeline.trigger("run 2")
-    with pipeline.epoch("run 2") as epoch:
-        with pytest.raises(InvalidStateError, match=r"partitioned by other columns.*expected=`day` found=`none`"):
-            epoch.append("daily", day(spark, 2, 2))
-        with pytest.raises(InvalidStateError, match="no partitions to overwrite"):
-            epoch.append("other", day(spark, 2, 2), overwrite_partitions=True)
-        with pytest.raises(InvalidStateError, match=r"column 'month' of table\.daily is not in the DataFrame"):
-            epoch.append("daily", day(spark, 2, 2), partition_by="month")
-        with pytest.raises(InvalidStateError, match="cannot be partitioned by 'share', whose type is double"):
-            epoch.append("other", spark.sql("SELECT 1D AS share"), partition_by="share")
-        with pytest.raises(InvalidStateError, match="may be called 'cairn_partition'"):
-            epoch.append("other", spark.sql("SELECT 1 AS day, 1 AS Cairn_Partition"), partition_by="day")
-        with pytest.raises(InvalidStateError, match="must be a Spark DataFrame and is a list"):
-            epoch.append("other", [1])  # type: ignore[arg-type]
+    with pipeline.running("run 2") as epoch:
+        more, odd, add = day(spark, 2, 2), cast("DataFrame", [1]), epoch.append
+        share, taken = spark.sql("SELECT 1D AS share"), spark.sql("SELECT 1 AS day, 1 AS Cairn_Partition")
+        for text, call in (
+            (r"partitioned by other columns.*expected=`day` found=`none`", partial(add, "daily", more)),
+            ("no partitions to overwrite", partial(add, "other", more, overwrite_partitions=True)),
+            (r"column 'month' of table\.daily is not in the Data", partial(add, "daily", more, partition_by="month")),
+            ("cannot be partitioned by 'share', whose type is d", partial(add, "other", share, partition_by="share")),
+            ("may be called 'cairn_partition'", partial(add, "other", taken, partition_by="day")),
+            ("must be a Spark DataFrame and is a list", partial(add, "other", odd)),
+        ):
+            with pytest.raises(InvalidStateError, match=text):
+                call()
         epoch.append("daily", day(spark, 2, 2), partition_by="day")
         with pytest.raises(InvalidStateError, match="was written or dropped before in this epoch"):
             epoch.append("daily", day(spark, 2, 3), partition_by="day")
-    pipeline.complete("run 2")
     assert values(pipeline) == [1, 2]
 
 
@@ -281,10 +266,7 @@ def test_a_published_table_goes_on_growing_and_an_empty_day_adds_no_file(
     append(pipeline, "run 1", day(spark, 1, 1).limit(0))
     assert rows(daily(pipeline)) == []
     assert daily(pipeline).columns == ["day", "value"]
-    pipeline.trigger("run 2")
-    with pipeline.epoch("run 2") as epoch:
-        epoch.publish("daily", day(spark, 2, 2))
-    pipeline.complete("run 2")
+    pipeline.run("run 2", lambda epoch: epoch.publish("daily", day(spark, 2, 2)))
     append(pipeline, "run 3", day(spark, 3, 3))
     append(pipeline, "run 4", day(spark, 4, 4).where("value < 0"))
     assert values(pipeline) == [2, 3]
@@ -327,10 +309,9 @@ def test_plain_readers_read_all_of_it_or_fail(spark: SparkSession, pipeline: Pip
     Path(scope["files"][0]).unlink()  # a cleaner that is half-way
     with pytest.raises(Exception, match=r"PATH_NOT_FOUND|does not exist"):
         exec(marked(PAGE, "plain Spark, a table that grows"), scope)
-    with pytest.raises(FileNotFoundError):
-        exec(marked(PAGE, "pyarrow, a table that grows"), scope)
-    with pytest.raises(FileNotFoundError):
-        exec(marked(PAGE, "polars, a table that grows"), scope)
+    for library in ("pyarrow", "polars"):
+        with pytest.raises(FileNotFoundError):
+            exec(marked(PAGE, f"{library}, a table that grows"), scope)
     with pytest.raises(duckdb.Error, match="No files found"):
         connection.execute(query, {"files": scope["files"]})
 

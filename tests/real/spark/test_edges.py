@@ -21,9 +21,9 @@ from airflow_cairn.spark import Epoch, StateTtl, state, table
 from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.stored.outputs import as_text, text_of
 from tests.real.spark.edges import BEYOND, EDGES, VALUES
-from tests.real.spark.pipeline import Pipeline, in_zone, rows
-from tests.real.spark.test_event_time import Run
+from tests.real.spark.pipeline import Pipeline, configured, in_zone, rows
 from tests.support.documented import marked
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,13 +44,9 @@ SITE = {
 @pytest.fixture
 def site(spark: SparkSession) -> Iterator[None]:
     """Set the session as that site does; a test leaves it so."""
-    for key, value in SITE.items():
-        spark.conf.set(key, value)
-    yield
-    left = {key: spark.conf.get(key) for key in SITE}
-    for key in SITE:
-        spark.conf.unset(key)
-    assert left == SITE
+    with configured(spark, SITE):
+        yield
+        assert {key: spark.conf.get(key) for key in SITE} == SITE
 
 
 def values_of(kind: str, without: Collection[str] = ()) -> list[str]:
@@ -137,11 +133,9 @@ def test_each_reader_on_the_page_gives_each_value(
 ) -> None:  # semantics W12
     """`whole` has all of the values, `plain` those that each reader can give."""
     whole, plain = rows_of_all(spark), rows_of_all(spark, BEYOND)
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         epoch.publish("whole", whole, background=background)
         epoch.publish("plain", plain, background=background)
-    pipeline.complete("one")
     # Arrow has no type for the others in Python.
     names = {name: kind for kind, name in KINDS.items() if not kind.startswith("interval")}
     wanted, able = (each.select("n", *names).orderBy("n").toArrow().combine_chunks() for each in (whole, plain))
@@ -192,16 +186,13 @@ def test_values_go_past_python_as_spark_means_them(
     pipeline.config = replace(pipeline.config, retained=2)
     names = {kind: KINDS[kind] for kind in kinds}
     for run_id in ("one", "two"):
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
+        with pipeline.running(run_id) as epoch:
             for kind, name in names.items():
                 epoch.update(name, rows_of(spark, kind), key="v")
-        pipeline.complete(run_id)
     pipeline.trigger("three")
     with pipeline.epoch("three") as epoch:
         for kind, name in names.items():
-            found = epoch.state(name, keys=rows_of(spark, kind))
-            assert found is not None
+            found = known(epoch.state(name, keys=rows_of(spark, kind)))
             assert found.count() == len(EDGES[kind]), kind
     for kind, name in names.items():
         common = ["flights", "routes", name, "--json", "--storage", pipeline.storage]
@@ -229,8 +220,7 @@ def test_a_key_twice_and_a_broken_row_are_named_by_each_value(
     spark: SparkSession, pipeline: Pipeline, kinds: tuple[str, ...]
 ) -> None:
     # semantics W12
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         assert epoch.check("none", "n < 0", rows_of_all(spark), warn=True) is False
         for kind in kinds:
             rows = rows_of(spark, kind)
@@ -248,15 +238,13 @@ def test_a_comment_is_no_part_of_a_type(spark: SparkSession, pipeline: Pipeline)
         return spark.createDataFrame([(1, (city,))], of)
 
     for number, comment in enumerate(("", "where to send it")):
-        pipeline.trigger(f"run {number}")
-        with pipeline.epoch(f"run {number}") as epoch:
+        with pipeline.running(f"run {number}") as epoch:
             given = rows(f"c{number}", comment)
             epoch.update("places", given, key="at", deletes=rows("gone", "another") if number else None)
             epoch.aggregate("sums", given, key="at", merge={"n": "sum"})
             epoch.append("log", given)
             if number:
                 assert epoch.state("places", keys=rows("c0", "more")).count() == 1  # type: ignore[union-attr]
-        pipeline.complete(f"run {number}")
     assert state(spark, pipeline.storage, "flights", "routes", "places").count() == 2
 
 
@@ -286,7 +274,7 @@ def test_moments_that_no_datetime_holds_count_as_spark_means_them(
 ) -> None:  # semantics K6, W12
     from pyspark.sql import functions as F
 
-    run, far = Run(pipeline), ("10000", "last")
+    far = ("10000", "last")
     known = [name for name in NAMED if name not in far]
 
     def body(newest: str, delay: timedelta, started: int | None) -> Callable[[Epoch], Any]:
@@ -295,15 +283,13 @@ def test_moments_that_no_datetime_holds_count_as_spark_means_them(
             late = rows(epoch.late(every, "time").select("route"))
             assert late == sorted((name,) for name in NAMED if started is not None and NAMED[name][0] < started)
             for name in far:
-                shown = of_edges(spark, kind, name).select(F.col("time").cast("string")).collect()[0][0]
-                with pytest.raises(
-                    InvalidStateError, match=rf"later than the year 9999.*moment=`{re.escape(shown)}` column=`time`"
-                ):
-                    epoch.watermark(of_edges(spark, kind, name), "time")
-                with pytest.raises(
-                    InvalidStateError, match=rf"later than the year 9999.*moment=`{re.escape(shown)}` column=`time`"
-                ):
-                    epoch.timers("all", "route").set(of_edges(spark, kind, name))
+                beyond = of_edges(spark, kind, name)
+                shown = beyond.select(F.col("time").cast("string")).collect()[0][0]
+                said = rf"later than the year 9999.*moment=`{re.escape(shown)}` column=`time`"
+                with pytest.raises(InvalidStateError, match=said):
+                    epoch.watermark(beyond, "time")
+                with pytest.raises(InvalidStateError, match=said):
+                    epoch.timers("all", "route").set(beyond)
             if started is None:
                 epoch.timers("all", "route").set(of_edges(spark, kind, *known))
             before = epoch.state("seen")
@@ -331,7 +317,7 @@ def test_moments_that_no_datetime_holds_count_as_spark_means_them(
                 ("9999", nothing, "9999", datetime.max.replace(tzinfo=UTC)),
             )
         ):
-            found = run(f"run {number}", body(newest, delay, started))
+            found = pipeline.run(f"run {number}", body(newest, delay, started))
             assert found == (current, [(reached,)] if reached else []), newest
             started = NAMED[reached or "year 0"][0]
 
@@ -340,21 +326,16 @@ def test_a_watermark_that_the_application_gives_has_the_same_bounds(pipeline: Pi
     """semantics K6"""
     west, east = (timezone(timedelta(hours=hours)) for hours in (-5, 5))
 
-    def body(epoch: Epoch) -> None:
+    with pipeline.running("one") as epoch:
         last = datetime.max.replace(tzinfo=west)
         with pytest.raises(InvalidStateError, match=r"later than the year 9999.*9999-12-31T23:59:59.999999-05:00"):
             epoch.advance_watermark(last)
         epoch.advance_watermark(datetime.min.replace(tzinfo=east))
         assert epoch.current_watermark is None, "it is before the year 1 in UTC"
 
-    run = Run(pipeline)
-    run("one", body)
-
-    def back(epoch: Epoch) -> None:
-        with pytest.raises(InvalidStateError, match=r"is before the year 1 \(-62135614800000000 microseconds"):
-            epoch.advance_watermark(datetime.min.replace(tzinfo=timezone(timedelta(hours=6))))
-
-    run("two", back)
+    said = r"is before the year 1 \(-62135614800000000 microseconds"
+    with pipeline.running("two") as epoch, pytest.raises(InvalidStateError, match=said):
+        epoch.advance_watermark(datetime.min.replace(tzinfo=timezone(timedelta(hours=6))))
 
 
 @pytest.mark.soak  # test_partitions.py replaces odd values
@@ -367,13 +348,11 @@ def test_partitions_of_each_value_are_replaced_alone(
 ) -> None:
     """Tables are partitioned by each type that may be; semantics W12, W14."""
     for run_id, step in (("one", 1), ("two", 2), ("three", 3)):
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
+        with pipeline.running(run_id) as epoch:
             for kind in kinds:
                 left_out = {value for number, value in enumerate(EDGES[kind]) if number % step}
                 given = rows_of(spark, kind, left_out).selectExpr("v", f"'{run_id}' AS run")
                 epoch.append(KINDS[kind], given, partition_by="v", overwrite_partitions=True)
-        pipeline.complete(run_id)
     for kind in kinds:
         values = as_text(rows_of(spark, kind).orderBy("n").select("v")).collect()
         last = ["three" if number % 3 == 0 else "one" if number % 2 else "two" for number in range(len(values))]

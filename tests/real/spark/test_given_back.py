@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.spark import Epoch, StateTtl, compact, epoch_state, table
 from airflow_cairn.spark.stored import deltas, merges
 from airflow_cairn.spark.stored.outputs import frame
 from airflow_cairn.storage import open_store
-from tests.real.spark.pipeline import Pipeline, bounds, counts, rows
+from tests.real.spark.pipeline import At, Pipeline, bounds, counts, rows
 from tests.support.covering import as_parameters
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,8 +77,7 @@ def live(hour: int, *pairs: Pairs, early: bool = True, lives: StateTtl | None = 
 
 
 def widen(epoch: Epoch) -> None:
-    before = epoch.state("state")
-    assert before is not None
+    before = known(epoch.state("state"))
     epoch.snapshot("state", before.selectExpr("flights AS best", "route", "flights"), key="route")
 
 
@@ -147,19 +147,14 @@ def _facts(df: DataFrame | None) -> tuple[object, object]:
 
 @pytest.mark.soak  # test_updates.py has both
 def test_goes_on_from_savepoint_and_compaction_at_another_parallelism(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, at: At, tmp_path: Path
 ) -> None:  # semantics K7, K8, R4, R6
-    def at(job: str, parallelism: int) -> Pipeline:
-        return Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), parallelism, 8),), job=job)
-
     def goes_on(pipeline: Pipeline) -> None:
-        given: list[tuple[object, object]] = []
-        pipeline.run("next", lambda epoch: given.append(_facts(add(("b", 5), ("d", 1))(epoch))))
-        assert given[0][1] == [("a", 11), ("b", 7), ("c", 3), ("d", 1)]
-        pipeline.run("last", lambda epoch: given.append(_facts(epoch.state("state"))))
-        assert given[0] == given[1]
+        given = pipeline.run("next", lambda epoch: _facts(add(("b", 5), ("d", 1))(epoch)))
+        assert given[1] == [("a", 11), ("b", 7), ("c", 3), ("d", 1)]
+        assert pipeline.run("last", lambda epoch: _facts(epoch.state("state"))) == given
 
-    first, other = at("flights", 2), at("other", 3)
+    first, other = at(2, 8), at(3, 8, job="other")
     for number, body in enumerate((add(("a", 1), ("b", 2)), add(("a", 10)), add(("c", 3)))):
         first.run(f"r{number}", body)
     taken = first.coordinator.savepoint(SavepointRequest(f"file://{tmp_path}/kept", "s"), open_store)
@@ -168,7 +163,6 @@ def test_goes_on_from_savepoint_and_compaction_at_another_parallelism(
     done = compact(spark, first.storage, first.job, "routes", "state")
     assert [each.outcome for each in done] == ["compacted"]
     goes_on(first)
-    first.forget()
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["large", "small"])
@@ -187,8 +181,7 @@ def test_nothing_is_read_before_it_is_used_and_the_input_never_again(
     pipeline.run("r2", change(("b", 2)))
     assert read == [], "no epoch asked for it"
     counts(spark, ("c", 3)).write.parquet(f"{tmp_path}/input")
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
+    with pipeline.running("r3") as epoch:
         after = epoch.update("state", spark.read.parquet(f"{tmp_path}/input"), key="route")
         shutil.rmtree(tmp_path / "input")
         assert isinstance(after, type(spark.range(0)))
@@ -197,34 +190,31 @@ def test_nothing_is_read_before_it_is_used_and_the_input_never_again(
         assert rows(after.join(counts(spark, ("c", 9)), "route")) == [("c", 3, 9)]
         assert rows(counts(spark, ("d", 4)).unionByName(after))[-1] == ("d", 4)
         assert (len(read), type(after)) == (1, type(spark.range(0)))
-    pipeline.complete("r3")
 
 
 def test_time_to_live_is_judged_by_the_epoch_that_uses_it(spark: SparkSession, pipeline: Pipeline) -> None:
     """The epoch's own time judges processing time, its watermark event time; without one the error says so (K6, K8)."""
 
-    def at(hour: int) -> Slice:
+    def until(hour: int) -> Slice:
         return Slice(f"1970-01-01T{hour - 1:02}:00:00+00:00", f"1970-01-01T{hour:02}:00:00+00:00")
 
     lives = StateTtl(timedelta(hours=1), "time", "processing")
-    found: list[str] = []
 
-    def names(after: DataFrame | None) -> None:
-        found.append("".join(route for route, _ in rows(after)))
+    def names(after: DataFrame | None) -> str:
+        return "".join(route for route, _ in rows(after))
 
-    pipeline.run("r1", lambda epoch: names(live(1, ("a", 3), ("b", 5), ("c", 9), lives=lives)(epoch)), at(5))
-    pipeline.run("r2", lambda epoch: names(epoch.state("state")), at(6))
-    pipeline.run("r3", lambda epoch: names(live(1, ("b", 1), ("d", 9))(epoch)), at(8))
-    assert found == ["bc", "c", "cd"]
-
-    def timeless(epoch: Epoch) -> None:
+    born = live(1, ("a", 3), ("b", 5), ("c", 9), lives=lives)
+    assert pipeline.run("r1", lambda epoch: names(born(epoch)), until(5)) == "bc"
+    assert pipeline.run("r2", lambda epoch: names(epoch.state("state")), until(6)) == "c"
+    assert pipeline.run("r3", lambda epoch: names(live(1, ("b", 1), ("d", 9))(epoch)), until(8)) == "cd"
+    with pipeline.running("r4") as epoch:
         after = live(1, ("e", 9))(epoch)
         with pytest.raises(InvalidStateError, match="this epoch has no time of its own"):
             rows(after)
         with pytest.raises(InvalidStateError, match="this epoch has no time of its own"):
             epoch.publish("league", after)  # type: ignore[arg-type]
 
-    def asked(epoch: Epoch) -> None:
+    with pipeline.running("r5") as epoch:
         changed = counts(epoch.spark, ("a", 3)).selectExpr("route", "timestamp_seconds(flights * 3600) AS time")
         epoch.update("other", changed, key="route", ttl=HOUR).count()
         with pytest.raises(InvalidStateError, match="'other' was written or dropped before in this epoch"):
@@ -232,22 +222,18 @@ def test_time_to_live_is_judged_by_the_epoch_that_uses_it(spark: SparkSession, p
         with pytest.raises(InvalidStateError, match="the watermark was asked for before"):
             epoch.advance_watermark(datetime(1970, 1, 1, 5, tzinfo=UTC))
 
-    pipeline.run("r4", timeless)
-    pipeline.run("r5", asked)
     pipeline.run("r6", live(5, ("f", 9)))
-    pipeline.run("r7", lambda epoch: names(epoch.state("other")))
-    assert found[-1] == "", "a snapshot that was refused has taken no time to live away"
+    left = pipeline.run("r7", lambda epoch: names(epoch.state("other")))
+    assert left == "", "a snapshot that was refused has taken no time to live away"
 
 
 def test_first_used_after_the_block_it_is_refused(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K8
-    pipeline.trigger("r1")
-    with pipeline.epoch("r1") as epoch:
+    with pipeline.running("r1") as epoch:
         unused = epoch.update("state", counts(spark, ("a", 1)), key="route")
         used = epoch.aggregate("sums", counts(spark, ("a", 1)), key="route", merge={"flights": "sum"})
         assert used.columns == ["route", "flights"]
         with pytest.raises(InvalidStateError, match="'state' was written or dropped before in this epoch"):
             epoch.snapshot("state", counts(spark, ("a", 1)), key="route")
-    pipeline.complete("r1")
     assert rows(used) == [("a", 1)]
     text = r"epoch\.update has returned the state 'state', which was first used after the epoch's block"
     with pytest.raises(InvalidStateError, match=text):

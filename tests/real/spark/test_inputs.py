@@ -16,7 +16,7 @@ from airflow_cairn.spark.input import slices
 from airflow_cairn.spark.input.inputs import Inputs
 from airflow_cairn.spark.input.restored import Backlog, RestoredState
 from airflow_cairn.spark.stored.outputs import Stored
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import TWO_STAGES, At, Pipeline, counts, rows
 from tests.support.world.early import EARLY, EarlyWorld
 from tests.support.world.world import CONFIG
 
@@ -46,14 +46,14 @@ def early(epoch: str, world: EarlyWorld) -> Inputs:
     return opened(world, world.submit(epoch, "routes").handover)
 
 
-def test_nothing_is_there_in_the_first_epoch() -> None:  # semantics B2
+def test_nothing_is_there_in_the_first_epoch() -> None:
     inputs = early("a", EarlyWorld(stages=STAGES))
     for name, kind in ((None, None), ("main", None), (None, "exchange"), ("league", "table"), (None, "state")):
         assert inputs.parts("report", name, kind) == []
     assert inputs.consumed == {}
 
 
-def test_what_is_owed_comes_first_then_what_the_upstream_wrote() -> None:  # semantics B2
+def test_what_is_owed_comes_first_then_what_the_upstream_wrote() -> None:
     world = EarlyWorld(stages=STAGES)
     world.trigger("a")
     for stage in ("routes", "report"):
@@ -70,7 +70,7 @@ def test_what_is_owed_comes_first_then_what_the_upstream_wrote() -> None:  # sem
     assert [each.detail for each in slices.slices_of(at)] == [{"of": "b"}], "the slice of a has been read"
 
 
-def test_tables_and_states_of_who_still_runs_are_those_of_the_checkpoint() -> None:  # semantics B2
+def test_tables_and_states_of_who_still_runs_are_those_of_the_checkpoint() -> None:
     world = EarlyWorld(stages=STAGES)
     world.run_epoch("a")
     inputs = early("b", world)
@@ -80,7 +80,7 @@ def test_tables_and_states_of_who_still_runs_are_those_of_the_checkpoint() -> No
     assert inputs.parts("report", None, None) == [], "its exchange is meant, and all of that has been read"
 
 
-def test_what_was_read_first_stays_for_the_epoch() -> None:  # semantics B2
+def test_what_was_read_first_stays_for_the_epoch() -> None:
     """Otherwise the acknowledgement would name what a part of the application has not seen."""
     world = EarlyWorld(stages=STAGES)
     inputs = early("a", world)
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_an_error_as_ever() -> None:  # semantics B1, B2
 
 def test_the_acknowledgement_names_what_was_read(tmp_path: Path) -> None:  # semantics B2, A1
     """No DataFrame is made here, so no Spark is needed: the upstream has acknowledged and wrote nothing."""
-    pipeline = Pipeline(f"file://{tmp_path}/lake", None, (StageSpec("clean"), StageSpec("routes", ("clean",))))
+    pipeline = Pipeline(f"file://{tmp_path}/lake", None, TWO_STAGES)
     pipeline.config = EARLY
     pipeline.trigger("e0")
     no_spark = cast("SparkSession", None)
@@ -117,10 +117,9 @@ def test_the_acknowledgement_names_what_was_read(tmp_path: Path) -> None:  # sem
 
 
 @pytest.mark.spark
-def test_a_stage_reads_what_is_there(spark: SparkSession, tmp_path: Path) -> None:  # semantics B2
+def test_a_stage_reads_what_is_there(spark: SparkSession, at: At) -> None:
     """Early in the first epoch, early in the second and in time in the third: each row once, in order."""
-    stages = (StageSpec("clean"), StageSpec("routes", ("clean",)))
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages, retained=1)
+    pipeline = at(stages=TWO_STAGES)
     pipeline.config = EARLY
     given: list[list[tuple[object, ...]]] = []
 
@@ -142,7 +141,6 @@ def test_a_stage_reads_what_is_there(spark: SparkSession, tmp_path: Path) -> Non
             write(number)
         pipeline.complete(f"e{number}")
     assert given == [[], [("A-B", 0)], [("A-B", 1), ("A-B", 2)]]
-    pipeline.forget()
 
 
 def test_the_instances_of_a_mapped_task_are_read_in_order() -> None:  # semantics B1
@@ -162,10 +160,9 @@ def test_the_instances_of_a_mapped_task_are_read_in_order() -> None:  # semantic
 
 
 @pytest.mark.spark
-def test_of_a_stage_without_input_an_empty_frame_is_read(spark: SparkSession, tmp_path: Path) -> None:  # semantics B6
+def test_of_a_stage_without_input_an_empty_frame_is_read(spark: SparkSession, at: At) -> None:  # semantics B6
     """On a quiet day a stage writes nothing; its state is never taken for what it would have written."""
-    stages = (StageSpec("clean"), StageSpec("routes", ("clean",)))
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages)
+    pipeline = at(stages=TWO_STAGES)
 
     def clean(run: str, *outputs: str) -> None:
         pipeline.trigger(run)

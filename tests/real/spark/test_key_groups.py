@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial, reduce
 from itertools import pairwise
 from pathlib import Path
@@ -29,40 +28,25 @@ from airflow_cairn.storage import open_store
 from tests.real.spark import row_groups
 from tests.real.spark.drawn_state import HARD, ITEMS, Frame, frames
 from tests.real.spark.edges import POINT
-from tests.real.spark.pipeline import Pipeline, counts, in_zone, rows
+from tests.real.spark.pipeline import At, Pipeline, configured, counts, in_zone, rows
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-At = Callable[..., Pipeline]
-
-
-@pytest.fixture
-def at(spark: SparkSession, tmp_path: Path) -> Iterator[At]:
-    """One stage, at the parallelism of a test's choice."""
-
-    def choose(parallelism: int | None = None, max_parallelism: int | None = None) -> Pipeline:
-        stages = (StageSpec("routes", (), parallelism, max_parallelism),)
-        return Pipeline(f"file://{tmp_path}/lake", spark, stages)
-
-    yield choose
-    choose().forget()
-
 
 def run(pipeline: Pipeline, run_id: str, frame: DataFrame, *, key: str = "route", name: str = "totals") -> None:
     """Run an epoch that writes a keyed state."""
-    pipeline.trigger(run_id)
-    with pipeline.epoch(run_id) as epoch:
-        epoch.snapshot(name, frame, key=key)
-    pipeline.complete(run_id)
+    pipeline.run(run_id, lambda epoch: epoch.snapshot(name, frame, key=key))
 
 
 def files_of(pipeline: Pipeline) -> list[Path]:
-    return [
-        Path(pipeline.storage.removeprefix("file://"), pipeline.job, key)
-        for key in pipeline.listing()
-        if key.endswith(".parquet")
-    ]
+    return [Path(pipeline.storage.removeprefix("file://"), pipeline.job, key) for key in pipeline.parquet()]
+
+
+def adaptive(spark: SparkSession, **options: str) -> AbstractContextManager[None]:
+    """Set options of adaptive execution for a while."""
+    return configured(spark, {f"spark.sql.adaptive.{name.replace('_', '.')}": value for name, value in options.items()})
 
 
 def groups_in(file: Path) -> list[int]:
@@ -84,12 +68,9 @@ def test_a_delta_is_placed_in_as_many_partitions_as_its_state_needs(
 ) -> None:
     """Each has the groups of a range, before Spark joins those that are small."""
     frame = spark.range(5000).selectExpr("CAST(id AS STRING) AS route")
-    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
-    try:
+    with adaptive(spark, coalescePartitions_enabled="false"):
         placed = gathered(frame, ["route"], groups, size_bytes)
         found = placed.selectExpr("spark_partition_id()", COLUMN).distinct().collect()
-    finally:
-        spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
     of_partition: dict[int, list[int]] = {}
     for partition, group in found:
         of_partition.setdefault(partition, []).append(group)
@@ -137,19 +118,6 @@ def test_every_range_has_a_file(spark: SparkSession, at: At, parallelism: int, m
     assert again.where(f"pmod(hash(route), {groups}) <> {COLUMN}").count() == 0, "any Spark job finds the groups"
 
 
-@contextmanager
-def adaptive(spark: SparkSession, **options: str) -> Iterator[None]:
-    """Set options of adaptive execution for a while."""
-    names = {f"spark.sql.adaptive.{name.replace('_', '.')}": value for name, value in options.items()}
-    for name, value in names.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in names:
-            spark.conf.unset(name)
-
-
 @pytest.mark.spark
 def test_without_a_parallelism_spark_chooses_the_files(spark: SparkSession, at: At) -> None:
     """A small state has no small files, and each file of a large one has few groups."""
@@ -178,12 +146,9 @@ def test_a_small_state_that_is_updated_is_one_file_at_any_parallelism(
     update = partial(updated, pipeline)
 
     def parts(run_id: str) -> list[set[str]]:
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
+        with pipeline.running(run_id) as epoch:
             found = [epoch.state("totals", subtask=subtask) for subtask in range(4)]
-            read = [{row.route for row in each.collect()} for each in found if each is not None]
-        pipeline.complete(run_id)
-        return read
+            return [{row.route for row in each.collect()} for each in found if each is not None]
 
     assert len(update("one", spark.range(200).selectExpr("concat('r', id) AS route", "id AS flights"))) == 4
     [one] = update("two", spark.range(100, 300).selectExpr("concat('r', id) AS route", "id + 1 AS flights"))
@@ -202,10 +167,8 @@ def test_a_small_state_that_is_updated_is_one_file_at_any_parallelism(
 def updated(pipeline: Pipeline, run_id: str, changed: DataFrame) -> list[Path]:
     """Run an epoch that updates a keyed state; gives the files that it has added."""
     before = set(files_of(pipeline))
-    pipeline.trigger(run_id)
-    with pipeline.epoch(run_id) as epoch:
+    with pipeline.running(run_id) as epoch:
         epoch.update("totals", changed, key="route")
-    pipeline.complete(run_id)
     return sorted(set(files_of(pipeline)) - before)
 
 
@@ -226,10 +189,8 @@ def test_a_grown_small_state_is_several_files_after_compaction(
         return updated(pipeline, run_id, changed)
 
     def found() -> tuple[dict[str, int], list[int]]:
-        pipeline.trigger("look")
-        with pipeline.epoch("look") as epoch:
+        with pipeline.running("look") as epoch:
             of_subtasks = [rows(epoch.state("totals", subtask=subtask)) for subtask in range(4)]
-        pipeline.complete("look")
         return {row[0]: row[1] for each in of_subtasks for row in each}, [len(each) for each in of_subtasks]
 
     update("one", range(200), 0)
@@ -264,21 +225,18 @@ def test_without_adaptive_execution_files_equal_shuffle_partitions(spark: SparkS
 
 
 @pytest.mark.spark
-def test_a_subtask_reads_its_own_row_groups_only(spark: SparkSession, at: At) -> None:  # semantics R4
+def test_a_subtask_reads_its_own_row_groups_only(spark: SparkSession, at: At) -> None:
     """Written by 2 subtasks, read by 7. What Spark decodes is what Parquet's statistics leave over."""
     with row_groups.small(spark):
         many = spark.range(0, 20_000, 1, 2).selectExpr("id", "sha2(string(id), 512) as text")
         run(at(2), "one", many, key="id")
     footers = [pq.ParquetFile(file).metadata for file in files_of(at())]
     assert sum(each.num_row_groups for each in footers) > 28
-    pipeline = at(7)
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    with at(7).running("two") as epoch:
         seen: list[int] = []
         for subtask in range(7):
             mine = key_groups_of(subtask, 7, 128)
-            part = epoch.state("totals", subtask=subtask)
-            assert part is not None
+            part = known(epoch.state("totals", subtask=subtask))
             assert part.columns == ["id", "text"]
             checked = part.selectExpr("id", "pmod(hash(id), 128) AS found")
             got = checked.collect()
@@ -294,18 +252,13 @@ def test_a_subtask_reads_its_own_row_groups_only(spark: SparkSession, at: At) ->
 def test_a_subtask_reads_its_own_row_groups_of_runs_too(spark: SparkSession, at: At) -> None:  # semantics R4, K1
     """Base and run are written by 2 subtasks, and read by 7."""
     for run_id, first, end in (("one", 0, 20_000), ("two", 5_000, 15_000)):
-        at(2).trigger(run_id)
-        with row_groups.small(spark), at(2).epoch(run_id) as epoch:
+        with row_groups.small(spark), at(2).running(run_id) as epoch:
             changed = spark.range(first, end, 1, 2).selectExpr("id", f"sha2('{run_id}' || id, 512) as text")
             epoch.update("totals", changed, key="id")
-        at(2).complete(run_id)
-    pipeline = at(7)
-    pipeline.trigger("three")
-    with pipeline.epoch("three") as epoch, adaptive(spark, enabled="false"):
+    with at(7).running("three") as epoch, adaptive(spark, enabled="false"):
         seen: list[int] = []
         for subtask in range(7):
-            part = epoch.state("totals", subtask=subtask)
-            assert part is not None
+            part = known(epoch.state("totals", subtask=subtask))
             newest = part.selectExpr(
                 "id", "text = sha2(if(id BETWEEN 5000 AND 14999, 'two', 'one') || id, 512) AS fits"
             )
@@ -318,17 +271,12 @@ def test_a_subtask_reads_its_own_row_groups_of_runs_too(spark: SparkSession, at:
 
 
 @pytest.mark.spark
-def test_what_stage_and_state_do_not_have_is_refused(spark: SparkSession, at: At) -> None:  # semantics R4
-    first = at(2)
-    first.trigger("one")
-    with first.epoch("one") as epoch:
+def test_what_stage_and_state_do_not_have_is_refused(spark: SparkSession, at: At) -> None:
+    with at(2).running("one") as epoch:
         assert epoch.state("totals", subtask=1) is None
         epoch.snapshot("totals", counts(spark, ("A-B", 1)), key="route")
         epoch.snapshot("loose", counts(spark, ("A-B", 1)))
-    first.complete("one")
-    pipeline = at(3)
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    with at(3).running("two") as epoch:
         for number in (3, -1):
             with pytest.raises(InvalidStateError, match=rf"no such subtask.*subtask=`{number}` parallelism=`3`"):
                 epoch.state("totals", subtask=number)
@@ -336,10 +284,7 @@ def test_what_stage_and_state_do_not_have_is_refused(spark: SparkSession, at: At
             epoch.state("loose", subtask=0)
         parts = [rows(epoch.state("totals", subtask=number)) for number in range(3)]
         assert sorted(parts) == [[], [], [("A-B", 1)]]
-    pipeline.complete("two")
-    none = at()
-    none.trigger("three")
-    with none.epoch("three") as epoch, pytest.raises(InvalidStateError, match="the stage names no parallelism"):
+    with at().running("three") as epoch, pytest.raises(InvalidStateError, match="the stage names no parallelism"):
         epoch.state("totals", subtask=0)
 
 
@@ -351,31 +296,26 @@ def test_keys_that_cannot_be_told_apart_by_hash_are_refused(spark: SparkSession,
         f"st_geomfromwkb({POINT}) AS g, array(named_struct('a', st_geogfromwkb({POINT}))) AS h, parse_json('1') AS w, "
         "named_struct('a', array(map('x', 1))) AS n"
     )
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         unfit = {"m": "a map", "v": "a variant", "c": "a string with a collation", "i": "a calendar interval"}
         unfit |= {"g": "a geometry", "h": "a geography", "w": "a variant", "n": "a map"}
         for key, what in unfit.items():
-            with pytest.raises(
-                InvalidStateError, match=rf"the key column '{key}' of state.bad-{key} is or holds {what}"
+            timed, counted = frame.selectExpr("*", "current_timestamp() AS time"), frame.select(key, "k")
+            for where, call in (
+                (f"state.bad-{key}", partial(epoch.snapshot, f"bad-{key}", frame, key=["k", key])),
+                ("state.bad", partial(epoch.update, "bad", frame, key=key)),
+                ("state.bad", partial(epoch.aggregate, "bad", counted, key=key, merge={"k": "sum"})),
+                (f"the timers 'bad-{key}'", partial(epoch.timers(f"bad-{key}", key).set, timed)),
             ):
-                epoch.snapshot(f"bad-{key}", frame, key=["k", key])
-            with pytest.raises(InvalidStateError, match=rf"the key column '{key}' of state.bad is or holds {what}"):
-                epoch.update("bad", frame, key=key)
-            with pytest.raises(InvalidStateError, match=rf"the key column '{key}' of state.bad is or holds {what}"):
-                epoch.aggregate("bad", frame.select(f"{key}", "k"), key=key, merge={"k": "sum"})
-            with pytest.raises(
-                InvalidStateError, match=rf"the key column '{key}' of the timers 'bad-{key}' is or holds {what}"
-            ):
-                epoch.timers(f"bad-{key}", key).set(frame.selectExpr("*", "current_timestamp() AS time"))
+                with pytest.raises(InvalidStateError, match=f"the key column '{key}' of {where} is or holds {what}"):
+                    call()
         with pytest.raises(InvalidStateError, match=r"'_Cairn_Key_Group' of state\.taken has a name that keyed state"):
             epoch.snapshot("taken", frame.selectExpr("k", "1 AS _Cairn_Key_Group"), key="k")
         epoch.snapshot("fine", frame.selectExpr("k", "m", "1 AS _Cairn_Key_Group"))
-    pipeline.complete("one")
 
 
 @pytest.mark.spark
-def test_the_number_of_groups_is_fixed_with_the_first_keyed_state(spark: SparkSession, at: At) -> None:  # semantics R4
+def test_the_number_of_groups_is_fixed_with_the_first_keyed_state(spark: SparkSession, at: At) -> None:
     run(at(), "one", counts(spark, ("A-B", 1)))
     assert key_groups(at()) == {"state.totals": 128}
     with pytest.raises(InvalidStateError, match=r"parallelism=`200` restored_max_parallelism=`128`"):
@@ -388,7 +328,6 @@ def test_the_number_of_groups_is_fixed_with_the_first_keyed_state(spark: SparkSe
 
 @pytest.mark.spark
 def test_a_stage_that_names_no_parallelism_any_more_keeps_its_groups(spark: SparkSession, at: At) -> None:
-    """semantics R4"""
     run(at(2, 8), "one", counts(spark, ("A-B", 1)))
     run(at(), "two", counts(spark, ("A-B", 1)), name="more")
     assert key_groups(at()) == {"state.totals": 8, "state.more": 8}
@@ -431,8 +370,7 @@ def test_random_state_survives_a_savepoint_and_any_parallelism(
         return Pipeline(f"file://{lake}", spark, (StageSpec("routes", (), parallelism),), job=name)
 
     first, second = at("old", before), at("new", after)
-    first.trigger("one")
-    with in_zone(spark, "America/New_York"), first.epoch("one") as epoch:
+    with in_zone(spark, "America/New_York"), first.running("one") as epoch:
         written = []
         for number, (query, key) in enumerate(drawn):
             frame = spark.sql(query)
@@ -442,17 +380,14 @@ def test_random_state_survives_a_savepoint_and_any_parallelism(
         epoch.snapshot_list("split", per_subtask)
         epoch.snapshot_list("union", per_subtask, mode="union")
         epoch.snapshot_list("broadcast", [items] * before, mode="broadcast")
-    first.complete("one")
     content = sorted(file.read_bytes() for file in files_of(first))
     taken = first.coordinator.savepoint(SavepointRequest(f"file://{kept}", "x"), open_store)
     moved = shutil.move(taken.uri.removeprefix("file://"), kept / "moved")
     second.coordinator.start_from(open_store(f"file://{moved}"))
     shutil.rmtree(moved)
-    second.trigger("two")
-    with in_zone(spark, "Asia/Kathmandu"), second.epoch("two") as epoch:
+    with in_zone(spark, "Asia/Kathmandu"), second.running("two") as epoch:
         for number, (_query, key) in enumerate(drawn):
-            whole = epoch.state(f"s{number}")
-            assert whole is not None
+            whole = known(epoch.state(f"s{number}"))
             assert whole.dtypes == written[number][1]
             parts = [epoch.state(f"s{number}", subtask=subtask) for subtask in range(after)]
             numbered = reduce(
@@ -468,6 +403,5 @@ def test_random_state_survives_a_savepoint_and_any_parallelism(
         assert [len(each) for each in given_out] == [len(all_of_it[subtask::after]) for subtask in range(after)]
         assert epoch.list_state("union") == [all_of_it] * after
         assert epoch.list_state("broadcast") == [items] * after
-    second.complete("two")
     assert sorted(file.read_bytes() for file in files_of(second)) == content
     second.forget()

@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_cairn.checkpoint import Runtime
-from airflow_cairn.checkpoint.answers import Failed, Submit
+from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
-from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.reasons import Reason
@@ -35,75 +33,68 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def declined(pipeline: Pipeline) -> DeclineDocument:
-    [key] = pipeline.listing("chk-0000000001/declines/")
-    return pipeline.coordinator.files.read(DeclineDocument, key)[0]
-
-
-def folders_below(path: Path) -> list[str]:
-    return [str(found) for found in path.rglob("*") if found.is_dir() and "state" in found.parts]
-
-
+@pytest.mark.parametrize(
+    ("leave", "reason", "detail"),
+    [
+        (
+            ZeroDivisionError("secret.key=hunter22 broke\nit"),
+            Reason.CHECKPOINT_DECLINED,
+            "ZeroDivisionError: secret.key=*** broke it",
+        ),
+        (
+            UnavailableError("the store did not answer", key="k"),
+            Reason.IO_EXCEPTION,
+            "UnavailableError: the store did not answer [key=`k`]",
+        ),
+        (KeyboardInterrupt(), Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "KeyboardInterrupt"),
+        (SystemExit(1), Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "SystemExit: 1"),
+        (SystemExit("no input"), Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "SystemExit: no input"),
+        (GeneratorExit(), Reason.CHECKPOINT_DECLINED, "GeneratorExit"),
+    ],
+    ids=["an error", "the store", "interrupted", "exit 1", "exit with a text", "a generator"],
+)
 def test_an_exception_deletes_what_was_written_and_declines(
-    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
-) -> None:  # semantics A5, D1
-    pipeline.trigger("one")
-    with pytest.raises(ZeroDivisionError), pipeline.epoch("one") as epoch:
+    spark: SparkSession, pipeline: Pipeline, leave: BaseException, reason: Reason, detail: str
+) -> None:  # semantics A5, D1, F2
+    with pytest.raises(type(leave)), pipeline.running("one") as epoch:
         epoch.snapshot("totals", counts(spark, ("A-B", 1)))
         epoch.write(counts(spark, ("A-B", 1)))
         assert pipeline.listing("chk-0000000001/state/")
-        raise ZeroDivisionError("secret.key=hunter22 broke\nit")
+        raise leave
     assert pipeline.listing("chk-0000000001/state/") == []
-    assert folders_below(tmp_path) == [], "no empty folder either"
-    assert declined(pipeline).reason is Reason.CHECKPOINT_DECLINED
-    assert declined(pipeline).detail == "ZeroDivisionError: secret.key=*** broke it"
+    assert pipeline.folders() == [], "no empty folder either"
+    assert (pipeline.declined().reason, pipeline.declined().detail) == (reason, detail)
     progress = pipeline.coordinator.progress(epoch_name("one"))
     assert isinstance(progress, Failed)
-    assert progress.detail == "routes: ZeroDivisionError: secret.key=*** broke it"
+    assert progress.detail == f"routes: {detail}"
+    with pipeline.epoch("one") as epoch:
+        assert epoch.attempt == 2
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
+    assert pipeline.complete("one") == 2
 
 
-def test_a_write_that_fails_halfway_leaves_nothing(spark: SparkSession, pipeline: Pipeline, tmp_path: Path) -> None:
+def test_a_write_that_fails_halfway_leaves_nothing(spark: SparkSession, pipeline: Pipeline) -> None:
     """semantics A5
 
     One task writes it: another one of the same job may go on for a moment after the job has failed, as with any Spark
     job, and what it leaves is the cleaner's (C3).
     """
-    pipeline.trigger("one")
     broken = spark.range(0, 1000, 1, 1).selectExpr("id", "if(id = 999, raise_error('boom'), 'fine') as x")
-    with pytest.raises(Exception, match="boom"), pipeline.epoch("one") as epoch:
+    with pytest.raises(Exception, match="boom"), pipeline.running("one") as epoch:
         epoch.snapshot("good", counts(spark, ("A-B", 1)))
         epoch.snapshot("broken", broken)
     assert pipeline.listing("chk-0000000001/state/") == []
-    assert folders_below(tmp_path) == []
-    assert "boom" in declined(pipeline).detail
-    assert "\n" not in declined(pipeline).detail
-
-
-@pytest.mark.parametrize("leave", [KeyboardInterrupt(), SystemExit(1), SystemExit("no input"), GeneratorExit()])
-def test_leaving_by_force_declines(spark: SparkSession, pipeline: Pipeline, leave: BaseException) -> None:
-    pipeline.trigger("one")
-    with pytest.raises(type(leave)), pipeline.epoch("one") as epoch:
-        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
-        raise leave
-    assert pipeline.listing("chk-0000000001/state/") == []
-    assert declined(pipeline).detail.startswith(type(leave).__name__)
+    assert pipeline.folders() == []
+    assert "boom" in pipeline.declined().detail
+    assert "\n" not in pipeline.declined().detail
 
 
 @pytest.mark.parametrize("code", [0, None])
 def test_exit_with_success_acknowledges(spark: SparkSession, pipeline: Pipeline, code: int | None) -> None:
-    pipeline.trigger("one")
-    with pytest.raises(SystemExit), pipeline.epoch("one") as epoch:
+    with pytest.raises(SystemExit), pipeline.running("one") as epoch:
         epoch.snapshot("totals", counts(spark, ("A-B", 1)))
         raise SystemExit(code)
     assert pipeline.complete("one") == 1
-
-
-def test_an_error_of_the_store_is_an_io_exception(pipeline: Pipeline) -> None:  # semantics D1
-    pipeline.trigger("one")
-    with pytest.raises(UnavailableError), pipeline.epoch("one"):
-        raise UnavailableError("the store did not answer", key="k")
-    assert declined(pipeline).reason is Reason.IO_EXCEPTION
-    assert declined(pipeline).detail == "UnavailableError: the store did not answer [key=`k`]"
 
 
 class _Undeletable(LocalStore):
@@ -123,7 +114,7 @@ def test_the_cause_is_raised_even_if_declining_fails(
         epoch.snapshot("totals", counts(spark, ("A-B", 1)))
     with caplog.at_level(logging.WARNING):
         assert "could not be deleted; the cleaner deletes it later" in caplog.text
-    assert declined(pipeline).reason is Reason.IO_EXCEPTION
+    assert pipeline.declined().reason is Reason.IO_EXCEPTION
 
 
 class _NoAnswer(LocalStore):
@@ -215,9 +206,8 @@ def test_the_second_driver_of_an_execution_is_told_so(spark: SparkSession, pipel
     with pytest.raises(FencedError, match="use one block an application"), pipeline.submitted(submit):
         pytest.fail("the block must not run")
     pipeline.complete("one")
-    assert len([key for key in pipeline.listing("chk-0000000001/state/") if key.endswith(".parquet")]) == 1
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    assert len(pipeline.parquet("chk-0000000001/state/")) == 1
+    with pipeline.running("two") as epoch:
         assert rows(epoch.state("totals")) == [("first", 1)]
 
 
@@ -237,17 +227,16 @@ def test_a_driver_of_a_completed_epoch_is_fenced(pipeline: Pipeline) -> None:
 
 def test_an_application_that_cairn_did_not_start_says_so(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.forget()
-    with pytest.raises(InvalidConfigError) as refused:
-        Epoch.current(spark)
-    assert str(refused.value).startswith(
-        "this application was not submitted by SparkEpochOperator: conf spark.cairn.handover is missing. Run it as"
+    said = (
+        r"^this application was not submitted by SparkEpochOperator: conf spark\.cairn\.handover is missing\. Run it as"
     )
+    with pytest.raises(InvalidConfigError, match=said):
+        Epoch.current(spark)
 
 
 def test_each_name_is_used_once(spark: SparkSession, pipeline: Pipeline) -> None:
-    pipeline.trigger("one")
     frame = counts(spark, ("A-B", 1))
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         epoch.snapshot("x", frame)
         epoch.publish("x", frame)
         epoch.write(frame, "x")
@@ -258,9 +247,7 @@ def test_each_name_is_used_once(spark: SparkSession, pipeline: Pipeline) -> None
         ):
             with pytest.raises(InvalidStateError, match=f"the {kind} 'x' was written or dropped before"):
                 again()
-    pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    with pipeline.running("two") as epoch:
         epoch.snapshot("x", frame)
         with pytest.raises(InvalidStateError, match=r"state\.x was written in this epoch and cannot be dropped"):
             epoch.drop("x", kind="state")
@@ -270,9 +257,8 @@ def test_each_name_is_used_once(spark: SparkSession, pipeline: Pipeline) -> None
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "a\n", "", "x" * 251, "ä", "_cairn"])
 def test_odd_names_are_refused(spark: SparkSession, pipeline: Pipeline, name: str) -> None:  # semantics W1
-    pipeline.trigger("one")
     frame = counts(spark, ("A-B", 1))
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         for call in (
             lambda: epoch.state(name),
             lambda: epoch.snapshot(name, frame),
@@ -287,8 +273,7 @@ def test_odd_names_are_refused(spark: SparkSession, pipeline: Pipeline, name: st
 
 
 def test_bad_frames_and_keys_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         with pytest.raises(InvalidStateError, match=r"state\.x must be a Spark DataFrame and is a list"):
             epoch.snapshot("x", [("A-B", 1)])  # type: ignore[arg-type]
         with pytest.raises(InvalidStateError, match=r"key column 'origin' is not in .* \[columns=`route, flights`\]"):
@@ -301,47 +286,24 @@ def test_methods_belong_into_the_block(spark: SparkSession, pipeline: Pipeline) 
     epoch = pipeline.epoch("one")
     frame = counts(spark, ("A-B", 1))
 
-    def calls() -> Iterator[tuple[str, object]]:
-        yield "state", lambda: epoch.state("x")
-        yield "read", lambda: epoch.read("clean")
-        yield "snapshot", lambda: epoch.snapshot("x", frame)
-        yield "publish", lambda: epoch.publish("x", frame)
-        yield "write", lambda: epoch.write(frame)
-        yield "put", lambda: epoch.put("x", 1)
-        yield "get", lambda: epoch.get("x")
-        yield "drop", lambda: epoch.drop("x")
-
-    for method, call in calls():
-        with pytest.raises(InvalidStateError, match=rf"epoch\.{method} was called before the epoch's block"):
-            call()  # type: ignore[operator]
-    with epoch:
-        pass
-    for method, call in calls():
-        with pytest.raises(InvalidStateError, match=rf"epoch\.{method} was called after the epoch's block"):
-            call()  # type: ignore[operator]
+    calls: dict[str, tuple[Any, ...]] = {"state": ("x",), "read": ("clean",), "snapshot": ("x", frame)}
+    calls |= {"publish": ("x", frame), "write": (frame,), "put": ("x", 1), "get": ("x",), "drop": ("x",)}
+    for when in ("before", "after"):
+        for method, arguments in calls.items():
+            with pytest.raises(InvalidStateError, match=rf"epoch\.{method} was called {when} the epoch's block"):
+                getattr(epoch, method)(*arguments)
+        if when == "before":
+            with epoch:
+                pass
     with pytest.raises(InvalidStateError, match="an epoch is entered once"), epoch:
         pytest.fail("the block must not run")
 
 
-def test_values_that_do_not_fit_decline_at_the_latest_when_leaving(spark: SparkSession, tmp_path: Path) -> None:
+def test_values_that_do_not_fit_decline_at_the_latest_when_leaving(spark: SparkSession, pipeline: Pipeline) -> None:
     """semantics W5"""
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes"),))
-    pipeline.trigger("one")
     wide = spark.range(1).selectExpr(*(f"id as {'c' * 200}{number}" for number in range(1000)))
-    with pytest.raises(InvalidStateError, match="do not fit into an acknowledgement"), pipeline.epoch("one") as epoch:
+    with pytest.raises(InvalidStateError, match="do not fit into an acknowledgement"), pipeline.running("one") as epoch:
         for name in ("a", "b", "c"):
             epoch.snapshot(name, wide)
     assert pipeline.listing("chk-0000000001/state/") == []
-    assert declined(pipeline).detail.startswith("InvalidStateError: the schemas and values")
-
-
-def test_a_stage_may_begin_again_after_a_decline(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics F2, T8
-    pipeline.trigger("one")
-    with pytest.raises(RuntimeError), pipeline.epoch("one"):
-        raise RuntimeError("first try")
-    submit = pipeline.begin("one")
-    assert isinstance(submit, Submit)
-    with pipeline.submitted(submit) as epoch:
-        assert epoch.attempt == 2
-        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
-    assert pipeline.complete("one") == 2
+    assert pipeline.declined().detail.startswith("InvalidStateError: the schemas and values")

@@ -10,7 +10,8 @@ import pytest
 from airflow_cairn.checkpoint.documents.acknowledgement import Output
 from airflow_cairn.spark.stored.outputs import Stored, frame
 from airflow_cairn.storage import DocumentError
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import Pipeline, configured, counts, rows
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -42,14 +43,10 @@ def as_text(frame: DataFrame) -> list[Row]:
 
 def test_types_come_back(spark: SparkSession, pipeline: Pipeline) -> None:
     typed = spark.sql(TYPES)
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         epoch.snapshot("types", typed)
-    pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
-        state = epoch.state("types")
-        assert state is not None
+    with pipeline.running("two") as epoch:
+        state = known(epoch.state("types"))
         assert state.dtypes == typed.dtypes
         # Texts are compared: Python has no intervals of months, NaN equals not itself, and minus zero would equal zero.
         assert [row.asDict() for row in as_text(state)] == [row.asDict() for row in as_text(typed)]
@@ -62,28 +59,19 @@ def test_a_schema_nested_deeper_than_documents_may_be(spark: SparkSession, pipel
     for level in range(30):
         deep = f"named_struct('l{level}', {deep})"
     frame = spark.sql(f"SELECT {deep} AS top")
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         epoch.snapshot("deep", frame)
-    pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
-        state = epoch.state("deep")
-        assert state is not None
+    with pipeline.running("two") as epoch:
+        state = known(epoch.state("deep"))
         assert state.dtypes == frame.dtypes
         assert rows(state) == rows(frame)
 
 
 def test_folders_that_look_like_partitions_add_no_columns(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = Pipeline(f"file://{tmp_path}/env=prod/a b/ü", spark)
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
-        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
-    pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
-        state = epoch.state("totals")
-        assert state is not None
+    pipeline.run("one", lambda epoch: epoch.snapshot("totals", counts(spark, ("A-B", 1))))
+    with pipeline.running("two") as epoch:
+        state = known(epoch.state("totals"))
         assert state.columns == ["route", "flights"]
         assert rows(state) == [("A-B", 1)]
 
@@ -91,28 +79,19 @@ def test_folders_that_look_like_partitions_add_no_columns(spark: SparkSession, t
 def test_a_missing_file_of_state_is_an_error_whatever_the_session_says(
     spark: SparkSession, pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
-        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
-    pipeline.complete("one")
+    pipeline.run("one", lambda epoch: epoch.snapshot("totals", counts(spark, ("A-B", 1))))
     pipeline.trigger("two")
-    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
-    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
-    try:
-        with pipeline.epoch("two") as epoch:
-            state = epoch.state("totals")
-            assert state is not None
-            [key] = pipeline.listing("chk-0000000001/state/")
-            file = Path(tmp_path, "lake", "flights", key)
-            file.unlink()
-            with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
-                state.count()
-            file.write_bytes(b"PAR1 no parquet PAR1")
-            with pytest.raises(Exception, match=r"(?i)parquet|corrupt|read"):
-                state.collect()
-    finally:
-        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
-        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+    ignored = {f"spark.sql.files.ignore{which}Files": "true" for which in ("Missing", "Corrupt")}
+    with configured(spark, ignored), pipeline.epoch("two") as epoch:
+        state = known(epoch.state("totals"))
+        [key] = pipeline.listing("chk-0000000001/state/")
+        file = Path(tmp_path, "lake", "flights", key)
+        file.unlink()
+        with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
+            state.count()
+        file.write_bytes(b"PAR1 no parquet PAR1")
+        with pytest.raises(Exception, match=r"(?i)parquet|corrupt|read"):
+            state.collect()
 
 
 def test_a_byte_that_flipped_on_the_medium_is_an_error_and_no_other_row(
@@ -120,18 +99,10 @@ def test_a_byte_that_flipped_on_the_medium_is_an_error_and_no_other_row(
 ) -> None:  # semantics W9
     import pyarrow.parquet
 
-    spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
-    try:
-        pipeline.trigger("one")
-        with pipeline.epoch("one") as epoch:
-            epoch.snapshot("totals", spark.range(1000, numPartitions=1))
-        pipeline.complete("one")
-    finally:
-        spark.conf.unset("spark.sql.parquet.compression.codec")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
-        state = epoch.state("totals")
-        assert state is not None
+    with configured(spark, {"spark.sql.parquet.compression.codec": "uncompressed"}):
+        pipeline.run("one", lambda epoch: epoch.snapshot("totals", spark.range(1000, numPartitions=1)))
+    with pipeline.running("two") as epoch:
+        state = known(epoch.state("totals"))
         [key] = pipeline.listing("chk-0000000001/state/")
         file = Path(tmp_path, "lake", "flights", key)
         column = pyarrow.parquet.ParquetFile(file).metadata.row_group(0).column(0)
@@ -147,17 +118,10 @@ def test_a_byte_that_flipped_on_the_medium_is_an_error_and_no_other_row(
 
 
 def test_many_files_of_one_subtask_are_all_read(spark: SparkSession, pipeline: Pipeline) -> None:
-    spark.conf.set("spark.sql.files.maxRecordsPerFile", "10")
-    try:
-        pipeline.trigger("one")
-        with pipeline.epoch("one") as epoch:
-            epoch.snapshot("many", spark.range(0, 95, 1, 2))
-        pipeline.complete("one")
-    finally:
-        spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+    with configured(spark, {"spark.sql.files.maxRecordsPerFile": "10"}):
+        pipeline.run("one", lambda epoch: epoch.snapshot("many", spark.range(0, 95, 1, 2)))
     assert len(pipeline.listing("chk-0000000001/state/")) == 10
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    with pipeline.running("two") as epoch:
         assert [row[0] for row in rows(epoch.state("many"))] == list(range(95))
 
 

@@ -3,7 +3,6 @@
 # ruff: noqa: PT012 - the epoch's block as a whole is what raises
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,8 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark import table
 from airflow_cairn.storage import InvalidKeyError
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import At, Pipeline, counts, rows
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,30 +35,10 @@ def make(folder: Path, content: dict[str, bytes]) -> Path:
 MODEL = {"model.bin": bytes(range(256)) * 999, "trees/1/a b.json": b"{}", "empty": b"", "ü=1/part": b"x"}
 
 
-@pytest.fixture
-def at(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
-    """One stage, at the parallelism of a test's choice."""
-    made: list[Pipeline] = []
-
-    def choose(parallelism: int | None, **options: int) -> Pipeline:
-        made.append(
-            Pipeline(
-                f"file://{tmp_path}/lake",
-                spark,
-                (StageSpec("routes", (), parallelism, options.get("max_parallelism")),),
-            )
-        )
-        return made[-1]
-
-    yield choose
-    made[-1].forget()
-
-
 def test_every_kind_is_restored_by_the_next_epoch(pipeline: Pipeline, tmp_path: Path) -> None:  # semantics A4, R3, R4
     source = make(tmp_path / "model", MODEL)
     large = {"seen": ["x" * 1000] * 100}
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         assert epoch.list_state("offsets") is None
         assert not epoch.restore_files("model", tmp_path / "not there")
         epoch.snapshot_list("offsets", [[{"p": 0, "at": 7}, {"p": 1, "at": 9}], []])
@@ -69,10 +49,8 @@ def test_every_kind_is_restored_by_the_next_epoch(pipeline: Pipeline, tmp_path: 
         epoch.put("large", large)
         assert epoch.get("large") == large
     assert not (tmp_path / "not there").exists()
-    pipeline.complete("one")
     for run_id in ("two", "three"):  # in the third they come from the second, which has carried them over
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
+        with pipeline.running(run_id) as epoch:
             assert epoch.list_state("offsets") == [[{"p": 0, "at": 7}, {"p": 1, "at": 9}], []]
             assert epoch.list_state("rules") == [["a"]]
             assert epoch.list_state("all") == [["y" * 30_000, 2]] * 2
@@ -80,104 +58,78 @@ def test_every_kind_is_restored_by_the_next_epoch(pipeline: Pipeline, tmp_path: 
             assert epoch.get("small") == 1
             assert epoch.restore_files("model", str(tmp_path / run_id / "model"))
         assert tree(tmp_path / run_id / "model") == MODEL
-        pipeline.complete(run_id)
-    assert not [
-        each for each in pipeline.listing() if each.startswith(("chk-0000000002/state", "chk-0000000003/state"))
-    ]
+    assert not [*pipeline.listing("chk-0000000002/state/"), *pipeline.listing("chk-0000000003/state/")]
 
 
 def test_what_is_written_anew_replaces_it_and_what_is_dropped_ends(pipeline: Pipeline, tmp_path: Path) -> None:
     """semantics A4, C3"""
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         epoch.snapshot_list("offsets", [[1]])
         epoch.snapshot_files("model", make(tmp_path / "model", MODEL))
         epoch.put("large", "x" * 30_000)
         epoch.put("gone", "y" * 30_000)
-    pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    with pipeline.running("two") as epoch:
         epoch.snapshot_list("offsets", [[2]])
         epoch.snapshot_files("model", make(tmp_path / "newer", {"model.bin": b"2"}))
         epoch.put("large", "short now")
         epoch.drop("gone")
         assert epoch.get("gone", "nothing") == "nothing"
         assert epoch.list_state("offsets") == [[1]], "as the restored checkpoint holds it"
-    pipeline.complete("two")
     assert [each for each in pipeline.listing() if "/state/" in each] == [
         each for each in pipeline.listing("chk-0000000002/") if each.endswith("/files.model/model.bin")
     ]
-    pipeline.trigger("three")
-    with pipeline.epoch("three") as epoch:
+    with pipeline.running("three") as epoch:
         assert epoch.list_state("offsets") == [[2]]
         assert epoch.get("large") == "short now"
         assert epoch.restore_files("model", tmp_path / "third")
         assert tree(tmp_path / "third") == {"model.bin": b"2"}
         epoch.drop("model", kind="files")
         epoch.drop("offsets", kind="list")
-    pipeline.complete("three")
     assert not [each for each in pipeline.listing() if "/state/" in each]
 
 
-def test_rescaling_redistributes_lists_and_keeps_keyed_state(spark: SparkSession, at: Any) -> None:  # semantics R4
-    first = at(2, max_parallelism=8)
-    first.trigger("one")
-    with first.epoch("one") as epoch:
+def test_rescaling_redistributes_lists_and_keeps_keyed_state(spark: SparkSession, at: At) -> None:  # semantics R4
+    with at(2, 8).running("one") as epoch:
         epoch.snapshot("totals", counts(spark, ("A-B", 1), ("A-C", 2), ("B-C", 3), ("C-A", 4)), key=["route"])
         epoch.snapshot_list("offsets", [[1, 2, 3], [4]])
         with pytest.raises(InvalidStateError, match=r"stage=`routes` subtasks=`3` parallelism=`2`"):
             epoch.snapshot_list("three", [[1], [2], [3]])
-    first.complete("one")
     for run_id, parallelism, given_out in (
         ("two", 8, [[1], [2], [3], [4], [], [], [], []]),
         ("three", 1, [[1, 2, 3, 4]]),
     ):
-        pipeline = at(parallelism)
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
-            totals = epoch.state("totals")
+        with at(parallelism).running(run_id) as epoch:
+            totals = known(epoch.state("totals"))
             assert rows(totals) == [("A-B", 1), ("A-C", 2), ("B-C", 3), ("C-A", 4)]
-            assert totals is not None
             epoch.snapshot("totals", totals, key=["route"])
             assert epoch.list_state("offsets") == given_out
-        pipeline.complete(run_id)
     with pytest.raises(InvalidStateError, match=r"stage=`routes` parallelism=`9` restored_max_parallelism=`8`"):
         at(9).trigger("four")
 
 
-def test_raw_files_are_held_to_the_parallelism(at: Any, tmp_path: Path) -> None:  # semantics R4
-    first = at(2)
-    first.trigger("one")
-    with first.epoch("one") as epoch:
-        epoch.snapshot_files("model", make(tmp_path / "model", MODEL))
-    first.complete("one")
+def test_raw_files_are_held_to_the_parallelism(at: At, tmp_path: Path) -> None:  # semantics R4
+    at(2).run("one", lambda epoch: epoch.snapshot_files("model", make(tmp_path / "model", MODEL)))
     with pytest.raises(
         InvalidStateError, match=r"stage=`routes` parallelism=`3` restored_parallelism=`2` state=`files"
     ):
         at(3).trigger("two")
-    again = at(2)
-    again.trigger("two")
-    with again.epoch("two") as epoch:
-        epoch.drop("model", kind="files")
-    again.complete("two")
+    at(2).run("two", lambda epoch: epoch.drop("model", kind="files"))
     at(3).trigger("three")
 
 
 def test_a_block_that_raises_leaves_nothing_of_any_kind(pipeline: Pipeline, tmp_path: Path) -> None:  # semantics A5
-    pipeline.trigger("one")
-    with pytest.raises(ZeroDivisionError), pipeline.epoch("one") as epoch:
+    with pytest.raises(ZeroDivisionError), pipeline.running("one") as epoch:
         epoch.snapshot_files("model", make(tmp_path / "model", MODEL))
         epoch.snapshot_list("offsets", [["x" * 30_000]])
         epoch.put("large", "x" * 30_000)
         assert pipeline.listing("chk-0000000001/state/")
         raise ZeroDivisionError
     assert pipeline.listing("chk-0000000001/state/") == []
-    assert not [each for each in (tmp_path / "lake").rglob("*") if each.is_dir() and "state" in each.parts]
+    assert pipeline.folders() == []
 
 
 def test_what_does_not_fit_declines_and_leaves_nothing(pipeline: Pipeline) -> None:  # semantics A4, A5
-    pipeline.trigger("one")
-    with pytest.raises(InvalidStateError, match="too many together"), pipeline.epoch("one") as epoch:
+    with pytest.raises(InvalidStateError, match="too many together"), pipeline.running("one") as epoch:
         epoch.snapshot_list("offsets", [["x" * 30_000]])
         for number in range(100):
             epoch.put(f"v{number}", "x" * 30_000)
@@ -187,8 +139,7 @@ def test_what_does_not_fit_declines_and_leaves_nothing(pipeline: Pipeline) -> No
 
 def test_misuse_of_raw_files_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
     make(tmp_path / "model", MODEL)
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         with pytest.raises(InvalidStateError, match=rf"no such folder to keep .*folder=`file://{tmp_path}/absent`"):
             epoch.snapshot_files("absent", tmp_path / "absent")
         with pytest.raises(InvalidStateError, match="no such folder to keep"):
@@ -196,9 +147,7 @@ def test_misuse_of_raw_files_is_refused(pipeline: Pipeline, tmp_path: Path) -> N
         epoch.snapshot_files("model", f"file:{tmp_path}/model/")
         with pytest.raises(InvalidStateError, match="written or dropped before in this epoch"):
             epoch.snapshot_files("model", tmp_path / "model")
-    pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    with pipeline.running("two") as epoch:
         with pytest.raises(InvalidStateError, match="into an empty folder only"):
             epoch.restore_files("model", tmp_path / "model")
         (tmp_path / "there").mkdir()
@@ -210,8 +159,7 @@ def test_misuse_of_raw_files_is_refused(pipeline: Pipeline, tmp_path: Path) -> N
 def test_a_name_that_no_store_can_hold_declines(
     pipeline: Pipeline, tmp_path: Path, name: str, error: type[Exception]
 ) -> None:  # semantics W5
-    pipeline.trigger("one")
-    with pytest.raises(error), pipeline.epoch("one") as epoch:
+    with pytest.raises(error), pipeline.running("one") as epoch:
         epoch.snapshot_files("odd", make(tmp_path / "odd", {"fine": b"1", name: b"x"}))
     assert pipeline.listing("chk-0000000001/state/") == []
 
@@ -229,12 +177,8 @@ def test_a_folder_that_changes_during_a_read_is_refused(
         (folder / "c").write_bytes(b"late")
 
     monkeypatch.setattr(raw_files._ByHadoop, "keep", meddling)
-    pipeline.trigger("one")
-    with (
-        pytest.raises(InvalidStateError, match=r"changed while it was copied.*changed=`c`"),
-        pipeline.epoch("one") as it,
-    ):
-        it.snapshot_files("model", folder)
+    with pytest.raises(InvalidStateError, match=r"changed while it was copied.*changed=`c`"):
+        pipeline.run("one", lambda epoch: epoch.snapshot_files("model", folder))
     assert pipeline.listing("chk-0000000001/state/") == []
 
 
@@ -272,11 +216,11 @@ def test_a_structured_streaming_query_goes_on_from_its_checkpoint_folder(
     assert run("two", tmp_path / "w3") == [("B-C",), ("C-D",)]
 
 
-def test_the_longest_names_hold_every_kind(spark: SparkSession, tmp_path: Path) -> None:  # semantics W1
+def test_the_longest_names_hold_every_kind(spark: SparkSession, at: At, tmp_path: Path) -> None:  # semantics W1
     """Job, uid and every output have 250 characters; what is larger than an acknowledgement takes goes into files."""
     longest = "n" * 250
     source = make(tmp_path / "model", {"model.bin": b"m"})
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec(longest), StageSpec("b", (longest,))), job=longest)
+    pipeline = at(stages=(StageSpec(longest), StageSpec("b", (longest,))), job=longest)
     pipeline.trigger("one")
     with pipeline.epoch("one", longest) as epoch:
         epoch.snapshot(longest, counts(spark, ("state", 1)))
@@ -296,4 +240,3 @@ def test_the_longest_names_hold_every_kind(spark: SparkSession, tmp_path: Path) 
         assert epoch.list_state(longest) == [["l" * 30_000]]
         assert epoch.restore_files(longest, tmp_path / "back")
     assert tree(tmp_path / "back") == tree(source)
-    pipeline.forget()

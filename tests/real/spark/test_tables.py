@@ -20,7 +20,7 @@ from airflow_cairn.spark import state, table
 from airflow_cairn.storage import UnsupportedStorageError
 from airflow_cairn.storage.local.store import LocalStore
 from scripts.harness.s3_server import S3Server
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import At, Pipeline, counts, rows
 from tests.support.documented import marked
 from tests.support.errors import raises_code
 
@@ -40,8 +40,9 @@ def publish(pipeline: Pipeline, run_id: str, flights: int) -> None:
         epoch.publish(f"only-{flights}", counts(pipeline.spark, ("x", flights)))
 
 
-def test_readers_see_completed_epochs_only(spark: SparkSession, tmp_path: Path) -> None:  # semantics C4
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, retained=2)
+def test_readers_see_completed_epochs_only(spark: SparkSession, at: At) -> None:  # semantics C4
+    """A frame goes on reading what it was made of."""
+    pipeline = at(retained=2)
     with pytest.raises(NoCheckpointError, match="no checkpoint of the job has completed yet"):
         table(spark, pipeline.storage, "flights", "league")
     publish(pipeline, "manual__2026-01-01T00:00:00+00:00", 1)
@@ -51,8 +52,10 @@ def test_readers_see_completed_epochs_only(spark: SparkSession, tmp_path: Path) 
     assert rows(table(spark, pipeline.storage, "flights", "league")) == [("A-B", 1)]
 
     publish(pipeline, "run 2", 2)
-    assert rows(table(spark, pipeline.storage, "flights", "league")) == [("A-B", 1)], "acknowledged is not completed"
+    before = table(spark, pipeline.storage, "flights", "league")
+    assert rows(before) == [("A-B", 1)], "acknowledged is not completed"
     pipeline.complete("run 2")
+    assert rows(before) == [("A-B", 1)]
     assert rows(table(spark, pipeline.storage, "flights", "league")) == [("A-B", 2)]
     for as_of in ("manual__2026-01-01T00:00:00+00:00", epoch_name("manual__2026-01-01T00:00:00+00:00")):
         assert rows(table(spark, pipeline.storage, "flights", "league", as_of=as_of)) == [("A-B", 1)]
@@ -67,16 +70,6 @@ def test_readers_see_completed_epochs_only(spark: SparkSession, tmp_path: Path) 
         table(spark, pipeline.storage, "flights", "league", as_of="manual__2026-01-01T00:00:00+00:00")
     assert "is not retained" in str(gone.value)
     assert "retained=`run 2, run 3`" in str(gone.value)
-
-
-def test_a_frame_goes_on_reading_what_it_was_made_of(spark: SparkSession, tmp_path: Path) -> None:
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, retained=2)
-    publish(pipeline, "run 1", 1)
-    pipeline.complete("run 1")
-    frame = table(spark, pipeline.storage, "flights", "league")
-    publish(pipeline, "run 2", 2)
-    pipeline.complete("run 2")
-    assert rows(frame) == [("A-B", 1)]
 
 
 def test_a_reader_that_meets_the_cleaner_reads_the_newer_table(
@@ -99,8 +92,8 @@ def test_a_reader_that_meets_the_cleaner_reads_the_newer_table(
     assert met
 
 
-def test_two_stages_cannot_publish_one_table(spark: SparkSession, tmp_path: Path) -> None:
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("a"), StageSpec("b")))
+def test_two_stages_cannot_publish_one_table(spark: SparkSession, at: At) -> None:
+    pipeline = at(stages=(StageSpec("a"), StageSpec("b")))
     pipeline.trigger("one")
     for stage in ("a", "b"):
         with pipeline.epoch("one", stage) as epoch:
@@ -118,10 +111,7 @@ def test_bad_arguments_are_refused(spark: SparkSession, tmp_path: Path) -> None:
 
 def _publish_four_files(spark: SparkSession, pipeline: Pipeline) -> list[Path]:
     """Publish 0 to 99 as a table of four files; gives them."""
-    pipeline.trigger("run 1")
-    with pipeline.epoch("run 1") as epoch:
-        epoch.publish("league", spark.range(100, numPartitions=4))
-    pipeline.complete("run 1")
+    pipeline.run("run 1", lambda epoch: epoch.publish("league", spark.range(100, numPartitions=4)))
     found = [key for key in pipeline.listing("chk-0000000001/state/") if "/table.league/" in key]
     assert len(found) == 4
     return [Path(pipeline.storage.removeprefix("file://"), "flights", key) for key in found]
@@ -205,10 +195,8 @@ def test_a_state_is_read_as_the_next_epoch_gets_it_and_by_its_folder(
 ) -> None:
     pipeline.config = replace(pipeline.config, retained=2)
     for run_id, flights in (("one", 1), ("two", 2)):
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
+        with pipeline.running(run_id) as epoch:
             epoch.snapshot("totals", counts(spark, ("A-B", flights)), key="route")
-        pipeline.complete(run_id)
     where = (spark, pipeline.storage, "flights", "routes", "totals")
     assert rows(state(*where)) == [("A-B", 2)]
     assert rows(state(*where, checkpoint=1)) == [("A-B", 1)]

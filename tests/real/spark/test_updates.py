@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import CompactionDocument
-from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError, NoCheckpointError
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import compactions
@@ -33,7 +32,8 @@ from tests.real.spark.drawn_histories import (
     latest,
     texts,
 )
-from tests.real.spark.pipeline import Pipeline, bounds, counts, rows
+from tests.real.spark.pipeline import At, Pipeline, bounds, counts, rows
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,13 +45,10 @@ def update(
     pipeline: Pipeline, run_id: str, changed: DataFrame | None, deletes: DataFrame | None = None, key: str = "route"
 ) -> list[tuple[Any, ...]] | None:
     """Run an epoch that updates the state; gives what it had restored."""
-    pipeline.trigger(run_id)
-    with pipeline.epoch(run_id) as epoch:
+    with pipeline.running(run_id) as epoch:
         before = epoch.state("totals")
         epoch.update("totals", changed, key=key, deletes=deletes)
-        found = None if before is None else rows(before)
-    pipeline.complete(run_id)
-    return found
+        return None if before is None else rows(before)
 
 
 def keys(spark: SparkSession, *routes: str) -> DataFrame:
@@ -64,65 +61,19 @@ def now(pipeline: Pipeline) -> list[tuple[Any, ...]]:
     return rows(state(pipeline.spark, pipeline.storage, pipeline.job, "routes", "totals"))
 
 
-def files_of(pipeline: Pipeline) -> list[str]:
-    return [each for each in pipeline.listing() if each.endswith(".parquet")]
-
-
 def test_an_epoch_writes_what_changed_and_the_next_reads_the_whole(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:  # semantics K1, K2
     assert update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2), ("c", 3))) is None
-    [base] = files_of(pipeline)
+    [base] = pipeline.parquet()
     assert update(pipeline, "r2", counts(spark, ("b", 20), ("d", 4))) == [("a", 1), ("b", 2), ("c", 3)]
     assert update(pipeline, "r3", None, keys(spark, "a", "nowhere")) == [("a", 1), ("b", 20), ("c", 3), ("d", 4)]
     assert update(pipeline, "r4", counts(spark, ("a", 10)), keys(spark, "c")) == [("b", 20), ("c", 3), ("d", 4)]
     assert now(pipeline) == [("a", 10), ("b", 20), ("d", 4)]
-    standing = files_of(pipeline)
+    standing = pipeline.parquet()
     assert base in standing
     assert len(standing) == 4, "a base, and a run for each epoch since: each is one small file"
     assert all(verified.whole for verified in pipeline.coordinator.verify())
-
-
-def test_an_epoch_that_does_not_touch_it_carries_the_runs_over(
-    spark: SparkSession, pipeline: Pipeline
-) -> None:  # semantics K1, C3
-    update(pipeline, "r1", counts(spark, ("a", 1)))
-    update(pipeline, "r2", counts(spark, ("b", 2)))
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
-        epoch.put("rows", 2)
-    pipeline.complete("r3")
-    assert now(pipeline) == [("a", 1), ("b", 2)]
-
-
-def test_a_driver_that_fails_leaves_no_run(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K2, A5
-    update(pipeline, "r1", counts(spark, ("a", 1)))
-    before = files_of(pipeline)
-    pipeline.trigger("r2")
-    pipeline.failed("r2", lambda epoch: epoch.update("totals", counts(spark, ("a", 2)), key="route"))
-    assert files_of(pipeline) == before
-    with pipeline.epoch("r2") as epoch:
-        assert rows(epoch.state("totals")) == [("a", 1)]
-        epoch.update("totals", counts(spark, ("b", 2)), key="route")
-    pipeline.complete("r2")
-    assert now(pipeline) == [("a", 1), ("b", 2)]
-
-
-def test_of_two_drivers_of_one_execution_one_run_counts(
-    spark: SparkSession, pipeline: Pipeline
-) -> None:  # semantics K2, A2
-    update(pipeline, "r1", counts(spark, ("a", 1)))
-    pipeline.trigger("r2")
-    submit = pipeline.begin("r2")
-    late = pipeline.submitted(submit)
-    late.__enter__()
-    late.update("totals", counts(spark, ("late", 1)), key="route")
-    with pipeline.submitted(submit) as first:
-        first.update("totals", counts(spark, ("a", 2)), key="route")
-    with pytest.raises(FencedError, match="acknowledged already"):
-        late.__exit__(None, None, None)
-    pipeline.complete("r2")
-    assert now(pipeline) == [("a", 2)]
 
 
 @pytest.mark.soak  # test_histories.py, and a rewind below
@@ -140,40 +91,38 @@ def test_runs_are_merged_and_folded_into_a_new_base_and_the_value_stays(
         expected.pop(gone, None)
         update(pipeline, f"r{number}", counts(spark, ("a", number), (f"k{number}", number)), keys(spark, gone))
         assert dict(now(pipeline)) == expected
-        live.append(len(files_of(pipeline)))
+        live.append(len(pipeline.parquet()))
     assert live == [2, 2, 3, 2, 3, 1, 2], "base and runs: 1; 1+2; 2, 3; 2+3+4; 4, 5; none; 1"
     assert all(verified.whole for verified in pipeline.coordinator.verify())
 
 
 def test_a_rewind_goes_back_to_runs_that_a_merge_and_a_fold_have_replaced(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K4
     bounds(monkeypatch, 3)
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, retained=4)
+    pipeline = at(retained=4)
     for number in range(1, 5):
         update(pipeline, f"r{number}", counts(spark, ("a", number), (f"k{number}", number)))
     pipeline.coordinator.rewind(2)
     assert now(pipeline) == [("a", 2), ("k1", 1), ("k2", 2)]
     assert update(pipeline, "r3", counts(spark, ("b", 1))) == [("a", 2), ("k1", 1), ("k2", 2)]
     assert now(pipeline) == [("a", 2), ("b", 1), ("k1", 1), ("k2", 2)]
-    pipeline.forget()
 
 
-@pytest.mark.soak  # two drivers are above
-def test_of_two_drivers_that_merge_runs_one_counts(
+def test_of_two_drivers_that_merge_runs_one_counts_and_a_failed_one_leaves_nothing(
     spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K2, A2, A5
     bounds(monkeypatch, 9)
     update(pipeline, "r1", counts(spark, ("a", 1), ("z", 1)))
     update(pipeline, "r2", counts(spark, ("b", 2)), keys(spark, "z"))
-    before = files_of(pipeline)
+    before = pipeline.parquet()
     pipeline.trigger("r3")
     pipeline.failed("r3", lambda epoch: epoch.update("totals", counts(spark, ("b", 0)), key="route"))
-    assert files_of(pipeline) == before, "what a failed try has merged is deleted, and nothing else"
+    assert pipeline.parquet() == before, "what a failed try has merged is deleted, and nothing else"
     twice = pipeline.epoch("r3")
     with pytest.raises(InvalidStateError, match=r"more than once in one update.*key=`route='b'`"), twice:
         twice.update("totals", counts(spark, ("b", 4), ("b", 5)), key="route")
-    assert files_of(pipeline) == before, "and of an update that has a key twice nothing is merged"
+    assert pipeline.parquet() == before, "and of an update that has a key twice nothing is merged"
     submit = pipeline.begin("r3")
     late = pipeline.submitted(submit)
     late.__enter__()
@@ -191,7 +140,7 @@ def test_a_small_state_is_written_whole(
 ) -> None:  # semantics K1, K3, K4
     update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2)))
     update(pipeline, "r2", counts(spark, ("b", 20), ("c", 3)))
-    assert len(files_of(pipeline)) == 2, "a base and a run: the fixtures have it count as large"
+    assert len(pipeline.parquet()) == 2, "a base and a run: the fixtures have it count as large"
     monkeypatch.setattr(merges, "WHOLE_BYTES", 1 << 20)
     assert update(pipeline, "r3", counts(spark, ("c", 30), ("d", 4)), keys(spark, "a", "nowhere")) == [
         ("a", 1),
@@ -199,7 +148,7 @@ def test_a_small_state_is_written_whole(
         ("c", 3),
     ]
     assert now(pipeline) == [("b", 20), ("c", 30), ("d", 4)]
-    [file] = files_of(pipeline)
+    [file] = pipeline.parquet()
     assert "/state.totals/" in file, "one base, and no run"
     stored = spark.read.parquet(f"{pipeline.storage}/{pipeline.job}/{file}")
     assert stored.columns == ["route", "flights", "_cairn_key_group"]
@@ -211,7 +160,7 @@ def test_a_small_state_is_written_whole(
     monkeypatch.setattr(merges, "WHOLE_BYTES", 0)
     update(pipeline, "r6", counts(spark, ("f", 6)))
     assert now(pipeline) == [("e", 5), ("f", 6)], "it has grown: runs again"
-    assert len(files_of(pipeline)) == 2
+    assert len(pipeline.parquet()) == 2
     assert all(verified.whole for verified in pipeline.coordinator.verify())
 
 
@@ -225,7 +174,7 @@ def test_a_key_keeps_all_rows_that_a_snapshot_gave_it_until_it_changes(
     assert now(pipeline) == [("a", 1), ("a", 2), ("b", 7), ("c", 5), ("c", 6)]
     update(pipeline, "r3", counts(spark, ("d", 8)), keys(spark, "c"))
     assert now(pipeline) == [("a", 1), ("a", 2), ("b", 7), ("d", 8)]
-    assert len(files_of(pipeline)) == 1, "a new base"
+    assert len(pipeline.parquet()) == 1, "a new base"
 
 
 @pytest.mark.soak  # a size alone
@@ -237,13 +186,13 @@ def test_after_a_delta_as_large_as_the_base_comes_a_new_base(
     folders = []
     for number in range(4):
         changed = counts(spark, ("a", number), ("b", number), (f"new {number}", number))
-        before = set(files_of(pipeline))
+        before = set(pipeline.parquet())
         update(pipeline, f"r{number}", changed, keys(spark, f"new {number - 1}") if number else None)
         assert now(pipeline) == [("a", number), ("b", number), (f"new {number}", number)]
-        [added] = set(files_of(pipeline)) - before
+        [added] = set(pipeline.parquet()) - before
         folders.append(added.split("/")[-2])
     assert folders == ["state.totals", "run.totals", "state.totals", "run.totals"]
-    assert len(files_of(pipeline)) == 2
+    assert len(pipeline.parquet()) == 2
     pipeline.trigger("r4")
     twice = pipeline.epoch("r4")
     with pytest.raises(InvalidStateError, match="a key is more than once in one update"), twice:
@@ -265,23 +214,19 @@ def test_the_next_epoch_adopts_a_compaction_in_place_of_base_and_runs(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:  # semantics K4, K7
     def add(run_id: str, *pairs: tuple[str, int]) -> None:
-        pipeline.trigger(run_id)
-        with pipeline.epoch(run_id) as epoch:
+        with pipeline.running(run_id) as epoch:
             epoch.update("totals", counts(spark, *pairs), key="route", deletes=keys(spark, "gone"))
             epoch.aggregate("sums", counts(spark, *pairs), key="route", merge={"flights": "sum"})
-        pipeline.complete(run_id)
 
     with pytest.raises(NoCheckpointError, match="nothing to compact"):
         compacted(pipeline)
-    pipeline.trigger("r0")
-    with pipeline.epoch("r0") as epoch:
+    with pipeline.running("r0") as epoch:
         for name in ("totals", "sums"):
             epoch.snapshot(name, counts(spark, ("a", 1), ("gone", 1)), key="route")
-    pipeline.complete("r0")
     assert compacted(pipeline) == [], "there are no runs"
     add("r1", ("a", 2), ("b", 1))
     add("r2", ("b", 5))
-    replaced = files_of(pipeline)
+    replaced = pipeline.parquet()
     assert len(replaced) == 6
     assert compacted(pipeline, None) == ["compacted", "compacted"]
     assert compacted(pipeline) == ["waits"]
@@ -290,14 +235,12 @@ def test_the_next_epoch_adopts_a_compaction_in_place_of_base_and_runs(
     with pytest.raises(NoCheckpointError, match="no such state"):
         compacted(pipeline, "total")
 
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
+    with pipeline.running("r3") as epoch:
         assert rows(epoch.state("totals")) == [("a", 2), ("b", 5)]
         assert rows(epoch.state("sums")) == [("a", 3), ("b", 6), ("gone", 1)]
         epoch.update("totals", counts(spark, ("c", 7)), key="route")
-    pipeline.complete("r3")
     assert now(pipeline) == [("a", 2), ("b", 5), ("c", 7)]
-    left = files_of(pipeline)
+    left = pipeline.parquet()
     assert not set(left) & set(replaced), "nothing names them any more"
     assert len(left) == 3, "two new bases and a run"
     assert not pipeline.listing("chk-0000000001/compactions/"), "what they replace is gone, and so are the records"
@@ -319,10 +262,10 @@ def test_a_compaction_beside_an_epoch_leaves_the_run_of_that_one(
         assert compacted(pipeline) == ["compacted"]
         epoch.update("totals", counts(spark, ("b", 3)), key="route")
     pipeline.complete("r3")
-    assert len(files_of(pipeline)) == 4, "base, two runs, and a new base that no epoch has adopted yet"
+    assert len(pipeline.parquet()) == 4, "base, two runs, and a new base that no epoch has adopted yet"
     assert update(pipeline, "r4", counts(spark, ("c", 4))) == [("a", 1), ("b", 3)]
     assert now(pipeline) == [("a", 1), ("b", 3), ("c", 4)]
-    assert len(files_of(pipeline)) == 3, "the new base, and the runs of r3 and r4"
+    assert len(pipeline.parquet()) == 3, "the new base, and the runs of r3 and r4"
 
 
 def test_what_an_epoch_has_replaced_is_not_compacted(
@@ -343,144 +286,100 @@ def test_what_an_epoch_has_replaced_is_not_compacted(
     monkeypatch.setattr(compactions, "begin", late)
     assert compacted(pipeline) == ["lost"]
     assert now(pipeline) == [("c", 3)]
-    assert len(files_of(pipeline)) == 1
+    assert len(pipeline.parquet()) == 1
     assert not pipeline.listing("chk-0000000001/"), "neither files nor the record are left"
 
 
-def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
+def test_runs_are_carried_over_until_a_snapshot_replaces_them(
     spark: SparkSession, pipeline: Pipeline
-) -> None:  # semantics K1
+) -> None:  # semantics K1, C3
     update(pipeline, "r1", counts(spark, ("a", 1)))
     update(pipeline, "r2", counts(spark, ("b", 2)))
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
-        epoch.snapshot("totals", counts(spark, ("c", 3)), key="route")
-    pipeline.complete("r3")
-    assert update(pipeline, "r4", None, keys(spark, "c")) == [("c", 3)]
+    pipeline.run("r3", lambda epoch: epoch.put("rows", 2))
+    assert now(pipeline) == [("a", 1), ("b", 2)]
+    pipeline.run("r4", lambda epoch: epoch.snapshot("totals", counts(spark, ("c", 3)), key="route"))
+    assert update(pipeline, "r5", None, keys(spark, "c")) == [("c", 3)]
     assert now(pipeline) == []
 
 
-by_size = pytest.mark.parametrize(
-    ("scanned_bytes", "values"),
-    [
-        pytest.param(0, 0, id="large"),
-        pytest.param(1 << 20, 0, id="small", marks=pytest.mark.soak),
-        pytest.param(1 << 20, 100, id="few"),
+@pytest.fixture(
+    params=[
+        pytest.param((0, 0), id="large"),
+        pytest.param((1 << 20, 0), id="small", marks=pytest.mark.soak),
+        pytest.param((1 << 20, 100), id="few"),
     ],
 )
-"""A state of which the files are chosen by the keys; one that is read whole; and one of few values."""
-
-
-@by_size
-def test_keys_read_what_they_touch(
-    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
-) -> None:
+def is_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """A state of which the files are chosen by the keys; one that is read whole; and one of few values."""
+    scanned_bytes, values = request.param
     monkeypatch.setattr(deltas, "SCANNED_BYTES", scanned_bytes)
     monkeypatch.setattr(deltas, "_BROADCAST_VALUES", values)
+    return bool(values)
+
+
+def test_keys_read_what_they_touch(spark: SparkSession, pipeline: Pipeline, is_few: bool) -> None:
     update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2), ("c", 3)))
     update(pipeline, "r2", counts(spark, ("b", 20), ("d", 4)), keys(spark, "c"))
-    pipeline.trigger("r3")
-    with pipeline.epoch("r3") as epoch:
+    with pipeline.running("r3") as epoch:
         asked = keys(spark, "b", "c", "d", "e", "b")
-        found = epoch.state("totals", keys=asked)
+        found = known(epoch.state("totals", keys=asked))
         assert rows(found) == [("b", 20), ("d", 4)]
-        assert found is not None
-        assert ("LeftSemi" in found._jdf.queryExecution().toString()) is not bool(values), (
-            "a state of few values is sent"
-        )
+        assert ("LeftSemi" in found._jdf.queryExecution().toString()) is not is_few, "a state of few values is sent"
         assert rows(epoch.state("totals", keys=asked.where("false"))) == []
-        with pytest.raises(InvalidStateError, match="keys lacks the column 'route'"):
-            epoch.state("totals", keys=asked.toDF("other"))
-        with pytest.raises(InvalidStateError, match=r"'route' of keys is of another type.*found=`int`"):
-            epoch.state("totals", keys=spark.sql("SELECT 1 AS route"))
-        with pytest.raises(InvalidStateError, match="keys must be a Spark DataFrame and is a list"):
-            epoch.state("totals", keys=["b"])  # type: ignore[arg-type]
-    pipeline.complete("r3")
+        odd: Any = ["b"]
+        for given, text in (
+            (asked.toDF("other"), "keys lacks the column 'route'"),
+            (spark.sql("SELECT 1 AS route"), r"'route' of keys is of another type.*found=`int`"),
+            (odd, "keys must be a Spark DataFrame and is a list"),
+        ):
+            with pytest.raises(InvalidStateError, match=text):
+                epoch.state("totals", keys=given)
 
 
-@by_size
 def test_keys_are_compared_as_spark_compares_them(
-    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
+    spark: SparkSession, pipeline: Pipeline, is_few: bool
 ) -> None:  # semantics K1
-    monkeypatch.setattr(deltas, "SCANNED_BYTES", scanned_bytes)
-    monkeypatch.setattr(deltas, "_BROADCAST_VALUES", values)
+    """Each is asked for twice, beside a key that is not there; a key may be a struct, and have many rows."""
     stored = dict.fromkeys([NULL, NAN, ZERO, SOME], DIME)
-    pipeline.run("r1", lambda epoch: epoch.update("totals", frame(spark, stored), key="k"))
-    pipeline.trigger("r2")
-    with pipeline.epoch("r2") as epoch:
+    pairs = spark.sql(
+        "SELECT named_struct('a', a, 'b', b) AS k, v FROM VALUES (1, NULL, 1), (1, NULL, 2), (1, 2, 3) AS t(a, b, v)"
+    )
+    with_null = spark.sql("SELECT * FROM VALUES (NULL, 1), ('b', 2) AS t(k, v)")
+    with pipeline.running("r1") as epoch:
+        epoch.update("totals", frame(spark, stored), key="k")
+        epoch.snapshot("pairs", pairs, key="k")
+        epoch.snapshot("with_null", with_null, key="k")
+    with pipeline.running("r2") as epoch:
         for asked in (NULL, NAN, MINUS_ZERO, OTHER):
-            # Twice, and a row of a key that the state does not have.
             wanted = frame(spark, dict.fromkeys([asked, OTHER], NONE))
-            found = epoch.state("totals", keys=wanted.unionByName(wanted))
-            assert found is not None
+            found = known(epoch.state("totals", keys=wanted.unionByName(wanted)))
             assert found.columns == ["k", "v"]
             there: Rows = {ALIKE.get(asked, asked): DIME} if asked != OTHER else {}
             assert texts(found.collect()) == latest(there)
-    pipeline.complete("r2")
-
-
-@by_size
-def test_all_rows_of_a_key_are_read_once(
-    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int, values: int
-) -> None:
-    """A snapshot may have several rows of one key, and a key may be a struct."""
-    monkeypatch.setattr(deltas, "SCANNED_BYTES", scanned_bytes)
-    monkeypatch.setattr(deltas, "_BROADCAST_VALUES", values)
-    pairs = (
-        "SELECT named_struct('a', a, 'b', b) AS k, v FROM VALUES (1, NULL, 1), (1, NULL, 2), (1, 2, 3) AS t(a, b, v)"
-    )
-    pipeline.run("r1", lambda epoch: epoch.snapshot("pairs", spark.sql(pairs), key="k"))
-    pipeline.trigger("r2")
-    with pipeline.epoch("r2") as epoch:
-        asked = spark.sql(pairs).where("v < 3").withColumnRenamed("v", "other")
-        found = epoch.state("pairs", keys=asked)
-        assert found is not None
-        assert sorted(row["v"] for row in found.collect()) == [1, 2]
-    pipeline.complete("r2")
-
-
-def test_a_null_among_the_keys_is_found(
-    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics K1
-    """The least and the greatest of the other keys narrow what is read."""
-    monkeypatch.setattr(deltas, "SCANNED_BYTES", 0)
-    stored = spark.sql("SELECT * FROM VALUES (NULL, 1), ('b', 2) AS t(k, v)")
-    pipeline.run("r1", lambda epoch: epoch.snapshot("totals", stored, key="k"))
-    pipeline.trigger("r2")
-    with pipeline.epoch("r2") as epoch:
-        found = epoch.state("totals", keys=stored.select("k"))
-        assert found is not None
-        assert found.count() == 2
-    pipeline.complete("r2")
+        found = known(epoch.state("pairs", keys=pairs.where("v < 3").withColumnRenamed("v", "other")))
+        assert sorted(row["v"] for row in found.collect()) == [1, 2], "all rows of a key, once"
+        # The least and the greatest of the other keys narrow what is read.
+        assert known(epoch.state("with_null", keys=with_null.select("k"))).count() == 2
 
 
 def test_it_restores_at_another_parallelism_and_travels_with_a_savepoint(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, at: At, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics R4, R6, P1, K4
     bounds(monkeypatch, 9)
-
-    def at(parallelism: int, job: str = "flights") -> Pipeline:
-        return Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), parallelism, 8),), job=job)
-
     names = [f"k{number}" for number in range(20)]
-    update(at(2), "r1", counts(spark, *((name, 1) for name in names)))
-    update(at(2), "r2", counts(spark, *((name, 2) for name in names[5:])), keys(spark, "k0"))
-    update(at(5), "r3", counts(spark, ("k1", 3)), keys(spark, "k19"))
+    update(at(2, 8), "r1", counts(spark, *((name, 1) for name in names)))
+    update(at(2, 8), "r2", counts(spark, *((name, 2) for name in names[5:])), keys(spark, "k0"))
+    update(at(5, 8), "r3", counts(spark, ("k1", 3)), keys(spark, "k19"))
     expected = sorted([("k1", 3), *((name, 1) for name in names[2:5]), *((name, 2) for name in names[5:19])])
-    target = f"file://{tmp_path}/kept"
-    pipeline = at(5)
-    taken = pipeline.coordinator.savepoint(SavepointRequest(target, "s"), open_store)
-    other = at(3, "other")
+    taken = at(5, 8).coordinator.savepoint(SavepointRequest(f"file://{tmp_path}/kept", "s"), open_store)
+    other = at(3, 8, job="other")
     other.coordinator.start_from(open_store(taken.uri))
-    other.trigger("r1")
-    with other.epoch("r1") as epoch:
+    with other.running("r1") as epoch:
         parts = [rows(epoch.state("totals", subtask=subtask)) for subtask in range(3)]
         assert sorted(row for part in parts for row in part) == expected
         assert all(parts), "each subtask has some"
         epoch.update("totals", counts(spark, ("k1", 4)), key="route")
-    other.complete("r1")
     assert now(other) == sorted({**dict(expected), "k1": 4}.items())
-    other.forget()
 
 
 Given = Callable[["SparkSession"], tuple["DataFrame | None", Any, "DataFrame | None"]]
@@ -522,9 +421,8 @@ def test_bad_input_is_refused_and_the_state_stays(
 ) -> None:  # semantics K5
     monkeypatch.setattr(merges, "WHOLE_BYTES", whole_bytes)
     update(pipeline, "r1", counts(spark, ("a", 0)))
-    before = files_of(pipeline)
-    pipeline.trigger("r2")
-    with pipeline.epoch("r2") as epoch:
+    before = pipeline.parquet()
+    with pipeline.running("r2") as epoch:
         for make, text in BAD.values():
             changed, key, deletes = make(spark)
             with pytest.raises(InvalidStateError, match=text):
@@ -535,24 +433,19 @@ def test_bad_input_is_refused_and_the_state_stays(
             for name in ("totals", f"new-{index}") if index == of_there else (f"new-{index}",):
                 with pytest.raises(InvalidStateError, match=text):
                     epoch.update(name, changed, key=key, deletes=deletes)
-        assert files_of(pipeline) == before, "what was refused is deleted"
+        assert pipeline.parquet() == before, "what was refused is deleted"
         with pytest.raises(InvalidStateError, match="written or dropped before"):
             epoch.update("totals", counts(spark, ("a", 1)), key="route")
-    pipeline.complete("r2")
     assert now(pipeline) == [("a", 0)]
 
 
 def test_a_state_without_a_key_cannot_be_updated(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
-    pipeline.trigger("r1")
-    with pipeline.epoch("r1") as epoch:
+    with pipeline.running("r1") as epoch:
         epoch.snapshot("totals", counts(spark, ("a", 1)))
         with pytest.raises(InvalidStateError, match=r"no state\.new to delete from"):
             epoch.update("new", None, key="route", deletes=keys(spark, "a"))
-    pipeline.complete("r1")
-    pipeline.trigger("r2")
-    with pipeline.epoch("r2") as epoch:
+    with pipeline.running("r2") as epoch:
         with pytest.raises(InvalidStateError, match="was written without a key, so its rows cannot be found again"):
             epoch.update("totals", counts(spark, ("a", 1)), key="route")
         with pytest.raises(InvalidStateError, match="was written without a key, so its rows cannot be found by keys"):
             epoch.state("totals", keys=keys(spark, "a"))
-    pipeline.complete("r2")
