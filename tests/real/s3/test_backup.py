@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.store.job_files import FileCheck, JobFiles
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark.output.writer import Writer
-from airflow_cairn.storage import ObjectStat, ObjectStore, S3Options
+from airflow_cairn.storage import ObjectStore, S3Options
 from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
@@ -129,12 +129,10 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 @pytest.fixture
-def options(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Options:
+def options(s3_server: S3Server, s3_options: S3Options, monkeypatch: pytest.MonkeyPatch) -> S3Options:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
-    return S3Options(
-        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
-    )
+    return s3_options
 
 
 @pytest.fixture
@@ -306,5 +304,4 @@ def test_what_version_0_1_wrote_is_known_by_its_etag_alone(
 
 
 def _tags(store: ObjectStore) -> dict[str, str | None]:
-    found: list[ObjectStat] = list(store.list(f"{JOB}/"))
-    return {each.key: each.etag for each in found}
+    return {each.key: each.etag for each in store.list(f"{JOB}/")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -72,9 +73,7 @@ def direct(s3_bucket: str, s3_options: S3Options) -> ObjectStore:
 
 @pytest.fixture
 def store(s3_bucket: str, s3_options: S3Options, proxy: S3Proxy, waits: Waits) -> ObjectStore:
-    through = S3Options(
-        endpoint_url=proxy.url, access_key=s3_options.access_key, secret_key=s3_options.secret_key, max_attempts=4
-    )
+    through = replace(s3_options, endpoint_url=proxy.url, max_attempts=4)
     return open_store(f"s3://{s3_bucket}/lake", s3=through, sleep=waits, fraction=lambda: 1.0)
 
 
@@ -84,17 +83,12 @@ def tag(result: object) -> str:
 
 
 @pytest.mark.parametrize("lost", DONE_BUT_UNHEARD)
-def test_a_create_that_was_won_unheard_is_won_with_one_put(store: ObjectStore, proxy: S3Proxy, lost: Action):
+def test_what_was_won_unheard_is_won_with_one_put(store: ObjectStore, proxy: S3Proxy, lost: Action):
     proxy.rules.append(Rule("PUT", "head.json", lost))
-    etag = tag(store.create("head.json", b"1"))
-    assert store.get("head.json").etag == etag
+    first = tag(store.create("head.json", b"1"))
+    assert store.get("head.json").etag == first
     assert proxy.count("PUT", "head.json") == 1
     assert proxy.count("HEAD", "head.json") == 1
-
-
-@pytest.mark.parametrize("lost", DONE_BUT_UNHEARD)
-def test_a_swap_that_was_won_unheard_is_won_with_one_put(store: ObjectStore, proxy: S3Proxy, lost: Action):
-    first = tag(store.create("head.json", b"1"))
     proxy.rules.append(Rule("PUT", "head.json", lost))
     second = tag(store.replace("head.json", b"2", expected_etag=first))
     assert store.get("head.json").data == b"2"
@@ -156,22 +150,17 @@ def test_a_lost_swap_followed_by_others_is_never_answered_wrongly(
     assert proxy.count("PUT", "head.json") == 1
 
 
-def test_a_swap_that_never_arrived_while_another_won_is_unknown_too(
-    store: ObjectStore, direct: ObjectStore, proxy: S3Proxy
+@pytest.mark.parametrize("gone", [False, True], ids=["never arrived, and another won", "somebody deletes the object"])
+def test_a_swap_of_which_nothing_can_be_known_is_unknown(
+    store: ObjectStore, direct: ObjectStore, proxy: S3Proxy, gone: bool
 ):
     first = tag(direct.create("head.json", b"0"))
 
     def other_wins(request: object, forward: object) -> None:
         tag(direct.replace("head.json", b"theirs", expected_etag=first))
 
-    proxy.rules.append(Rule("PUT", "head.json", other_wins))
-    with pytest.raises(OutcomeUnknownError):
-        store.replace("head.json", b"ours", expected_etag=first)
-
-
-def test_a_swap_whose_object_somebody_deletes_is_unknown(store: ObjectStore, direct: ObjectStore, proxy: S3Proxy):
-    first = tag(direct.create("head.json", b"0"))
-    proxy.rules.append(Rule("PUT", "head.json", then(lambda: direct.delete(["head.json"]), lose_the_answer)))
+    deleted = then(lambda: direct.delete(["head.json"]), lose_the_answer)
+    proxy.rules.append(Rule("PUT", "head.json", deleted if gone else other_wins))
     with pytest.raises(OutcomeUnknownError):
         store.replace("head.json", b"ours", expected_etag=first)
 

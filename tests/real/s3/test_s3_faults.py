@@ -66,32 +66,16 @@ def late(request: Request, forward: Forward) -> Answer:
     return given
 
 
-def is_write(request: Request) -> bool:
-    return request.method in ("PUT", "POST")
-
-
-def is_put(request: Request) -> bool:
-    return request.method == "PUT"
-
-
-def is_get(request: Request) -> bool:
-    return request.method == "GET"
-
-
-def is_listing(request: Request) -> bool:
-    return request.method == "GET" and "list-type=2" in request.target
-
-
 def everything(_request: Request) -> bool:
     return True
 
 
 FAULTS: dict[str, tuple[Callable[[Request], bool], Action]] = {
     "503 SlowDown": (everything, answer(503, "SlowDown")),
-    "500 after success": (is_write, answer(500, "InternalError", after=True)),
-    "reset mid-body": (is_get, cut_the_body),
-    "409": (is_put, answer(409, "ConditionalRequestConflict")),
-    "stalled listing": (is_listing, late),
+    "500 after success": (lambda asked: asked.method in ("PUT", "POST"), answer(500, "InternalError", after=True)),
+    "reset mid-body": (lambda asked: asked.method == "GET", cut_the_body),
+    "409": (lambda asked: asked.method == "PUT", answer(409, "ConditionalRequestConflict")),
+    "stalled listing": (lambda asked: asked.method == "GET" and "list-type=2" in asked.target, late),
     "latency": (everything, late),
 }
 
@@ -132,13 +116,8 @@ def proxy(s3_server: S3Server) -> Iterator[S3Proxy]:
 
 
 @pytest.fixture
-def options(s3_server: S3Server) -> S3Options:
-    return S3Options(s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key)
-
-
-@pytest.fixture
-def world(s3_bucket: str, options: S3Options) -> World:
-    found = World(open_store(f"s3://{s3_bucket}/lake", s3=options), stages=STAGES)
+def world(s3_bucket: str, s3_options: S3Options) -> World:
+    found = World(open_store(f"s3://{s3_bucket}/lake", s3=s3_options), stages=STAGES)
     found.run_epoch("a")
     return found
 
@@ -149,18 +128,18 @@ def through(proxy: S3Proxy, options: S3Options, bucket: str, timeout_s: float, a
 
 
 @pytest.fixture
-def store(s3_bucket: str, options: S3Options, proxy: S3Proxy) -> ObjectStore:
-    return through(proxy, options, s3_bucket, PATIENCE_S)
+def store(s3_bucket: str, s3_options: S3Options, proxy: S3Proxy) -> ObjectStore:
+    return through(proxy, s3_options, s3_bucket, PATIENCE_S)
 
 
 @pytest.mark.parametrize(("operation", "fault"), covering(product(OPERATIONS, FAULTS), iter))
 def test_a_fault_that_passes_is_not_noticed(
-    world: World, options: S3Options, s3_bucket: str, proxy: S3Proxy, operation: str, fault: str
+    world: World, s3_options: S3Options, s3_bucket: str, proxy: S3Proxy, operation: str, fault: str
 ) -> None:  # semantics W2, W3
     run = OPERATIONS[operation](world)
     among, action = FAULTS[fault]
     patience = (TIMEOUT_S, MANY_ATTEMPTS) if action is late else (PATIENCE_S, ATTEMPTS)
-    store = through(proxy, options, s3_bucket, *patience)
+    store = through(proxy, s3_options, s3_bucket, *patience)
     proxy.rules.append(EachFirst("", "", action, struck=1, among=among))
     run(world, store)
     proxy.rules.clear()
@@ -170,11 +149,11 @@ def test_a_fault_that_passes_is_not_noticed(
 
 @pytest.mark.parametrize(("fault", "operation"), covering(product(FAULTS, OPERATIONS), iter))
 def test_a_fault_that_lasts_says_what_to_do_and_loses_nothing(
-    world: World, options: S3Options, s3_bucket: str, proxy: S3Proxy, operation: str, fault: str
+    world: World, s3_options: S3Options, s3_bucket: str, proxy: S3Proxy, operation: str, fault: str
 ) -> None:  # semantics D3, W2, W3
     run = OPERATIONS[operation](world)
     among, action = FAULTS[fault]
-    store = through(proxy, options, s3_bucket, TIMEOUT_S if action is late else PATIENCE_S)
+    store = through(proxy, s3_options, s3_bucket, TIMEOUT_S if action is late else PATIENCE_S)
     before = world.standing()
     proxy.rules.append(EachFirst("", "", action, struck=1 << 30, among=among))
     error: CairnError | None = None

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.health.examine import examine_storage
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.cli.main import main
-from airflow_cairn.storage import ConditionFailed, ForbiddenError, S3Options, ensure_probed, probe
+from airflow_cairn.storage import ConditionFailed, ForbiddenError, ensure_probed, probe
 from airflow_cairn.storage.clock import Runtime
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
@@ -60,9 +61,7 @@ def through(s3_server: S3Server, s3_bucket: str) -> Iterator[Open]:
         def opened(allowed: May, *rules: Rule) -> S3Store:
             proxy = stack.enter_context(S3Proxy(s3_server.endpoint_url))
             proxy.rules += [*rules, Denied(may=allowed)]
-            options = S3Options(
-                proxy.url, None, s3_server.access_key, s3_server.secret_key, max_attempts=2, connect_timeout_s=10
-            )
+            options = replace(s3_server.options, endpoint_url=proxy.url, max_attempts=2, connect_timeout_s=10)
             return S3Store(f"s3://{s3_bucket}/cairn", options)
 
         yield opened

@@ -17,7 +17,6 @@ from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.storage import ForbiddenError, GoneError, ObjectStore, S3Options, open_store
 from airflow_cairn.storage.s3.store import S3Store
-from scripts.harness.s3_server import S3Server
 from tests.support.memory_store import MemoryStore
 from tests.support.world.savepoints import asked
 from tests.support.world.world import World
@@ -131,30 +130,23 @@ def test_what_cannot_be_copied_on_the_server(options: S3Options, world: World) -
 
 
 @pytest.mark.s3
-def test_the_real_server_refuses_the_target(s3_server: S3Server, s3_bucket: str) -> None:  # semantics P1, W3
-    options = S3Options(
-        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
-    )
-    world = World(S3Store(f"s3://{s3_bucket}/cairn", options))
+def test_the_real_server_refuses_the_target(s3_options: S3Options, s3_bucket: str) -> None:  # semantics P1, W3
+    world = World(S3Store(f"s3://{s3_bucket}/cairn", s3_options))
     world.run_epoch("e1")
     before = world.coordinator().head()
-    with pytest.raises(
-        ForbiddenError, match=r"refuses these credentials \(SignatureDoesNotMatch.*Check the keys"
-    ) as told:
-        _take(world, replace(options, secret_key="wrong"), asked("refused", f"s3://{s3_bucket}/kept"))
+    said = r"refuses these credentials \(SignatureDoesNotMatch.*Check the keys"
+    with pytest.raises(ForbiddenError, match=said) as told:
+        _take(world, replace(s3_options, secret_key="wrong"), asked("refused", f"s3://{s3_bucket}/kept"))
     assert str(told.value.fields["store"]).startswith(f"s3://{s3_bucket}/kept/savepoint-flights-")
     assert world.coordinator().head() == before, "nothing was opened"
 
 
 @pytest.mark.s3
-def test_the_real_server_copies_and_computes(s3_server: S3Server, s3_bucket: str) -> None:  # semantics P1, C5
-    options = S3Options(
-        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
-    )
-    world = World(Noting(f"s3://{s3_bucket}/cairn", options))
+def test_the_real_server_copies_and_computes(s3_options: S3Options, s3_bucket: str) -> None:  # semantics P1, C5
+    world = World(Noting(f"s3://{s3_bucket}/cairn", s3_options))
     world.run_epoch("e1")
     _read(world)
-    entry = _take(world, options, asked("there", f"s3://{s3_bucket}/kept", parallel=4))
+    entry = _take(world, s3_options, asked("there", f"s3://{s3_bucket}/kept", parallel=4))
     assert entry.status is Status.COMPLETED, entry.detail
     assert _read(world) == []
-    _whole(open_store(entry.uri, s3=options))
+    _whole(open_store(entry.uri, s3=s3_options))

@@ -16,24 +16,18 @@ from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.checkpoint.store.job_files import encode
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.s3.store import S3Store
-from scripts.harness.s3_server import S3Server
 from tests.support.world.listed_folder import Job
 from tests.support.world.world import World
-
-
-def options_of(server: S3Server) -> S3Options:
-    return S3Options(endpoint_url=server.endpoint_url, access_key=server.access_key, secret_key=server.secret_key)
 
 
 @pytest.mark.s3
 @pytest.mark.parametrize("inline_bytes", [source_lists.INLINE_BYTES, 150], ids=["in the documents", "on the shelf"])
 def test_files_in_a_bucket_are_read_once(
-    s3_server: S3Server, s3_bucket: str, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
+    s3_options: S3Options, s3_bucket: str, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (files, files):
-        monkeypatch.setattr(module, "INLINE_BYTES", inline_bytes)
-    incoming = S3Store(f"s3://{s3_bucket}/in", options_of(s3_server))
-    world = World(S3Store(f"s3://{s3_bucket}/lake", options_of(s3_server)))
+    monkeypatch.setattr(files, "INLINE_BYTES", inline_bytes)
+    incoming = S3Store(f"s3://{s3_bucket}/in", s3_options)
+    world = World(S3Store(f"s3://{s3_bucket}/lake", s3_options))
     source = FileSource(f"s3://{s3_bucket}/in", "**/*.csv", on_change="read")
 
     def run(epoch: str) -> list[str]:
@@ -60,8 +54,8 @@ def test_files_in_a_bucket_are_read_once(
 
 @pytest.mark.s3
 @pytest.mark.soak  # a number alone: tests/unit/checkpoint/store/test_source_lists.py counts what grows with it
-def test_a_hundred_thousand_files_are_read_once_whatever_happens(s3_server: S3Server, s3_bucket: str) -> None:
-    job = Job(100_000, S3Store(f"s3://{s3_bucket}/lake", options_of(s3_server)))
+def test_a_hundred_thousand_files_are_read_once_whatever_happens(s3_options: S3Options, s3_bucket: str) -> None:
+    job = Job(100_000, S3Store(f"s3://{s3_bucket}/lake", s3_options))
     first = job.trigger("1")
     assert len(job.names(first)) == 100_000
     job.folder.add("later")

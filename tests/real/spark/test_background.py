@@ -3,15 +3,11 @@
 # ruff: noqa: PT012 - the epoch's block as a whole is what raises
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, DeclineDocument
-from airflow_cairn.checkpoint.documents.attempt import Execution
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark.output.background import BackgroundSnapshotError
 from scripts.harness.wait import wait_until
 from tests.real.spark.pipeline import Pipeline, counts, rows
@@ -30,25 +26,9 @@ def slow(spark: SparkSession, tasks: int, ms_each: int, rows_each: int = 1) -> D
     )
 
 
-def ack_of(pipeline: Pipeline) -> AckDocument:
-    [key] = pipeline.listing("chk-0000000001/acks/")
-    token = key.split("/")[-1].removesuffix(".json")
-    return acks.read_ack(pipeline.coordinator.files, "routes", Execution(token, 1, 1))
-
-
-def decline_of(pipeline: Pipeline) -> DeclineDocument:
-    [key] = pipeline.listing("chk-0000000001/declines/")
-    return pipeline.coordinator.files.read(DeclineDocument, key)[0]
-
-
 def parts(pipeline: Pipeline, output: str) -> list[str]:
     """Give the data files of an output, those that are being written too."""
-    found = pipeline.listing("chk-0000000001/state/")
-    return [each for each in found if f"/{output}/" in each and each.endswith(".parquet")]
-
-
-def state_folders(tmp_path: Path) -> list[Path]:
-    return [each for each in (tmp_path / "lake").rglob("*") if each.is_dir() and "state" in each.parts]
+    return [each for each in pipeline.parquet("chk-0000000001/state/") if f"/{output}/" in each]
 
 
 def test_the_block_goes_on_and_its_end_waits(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics A5, B5
@@ -58,30 +38,26 @@ def test_the_block_goes_on_and_its_end_waits(spark: SparkSession, pipeline: Pipe
         epoch.before_snapshot(lambda: ran.append("step"))
         epoch.snapshot("slow", slow(spark, 1, 3000), background=True)
         assert ran == ["step"], "the step is part of the short part"
-        assert not [each for each in pipeline.listing("chk-0000000001/state/") if each.endswith(".parquet")]
+        assert not pipeline.parquet("chk-0000000001/state/")
         epoch.publish("league", counts(spark, ("A-B", 1)), background=True)
         epoch.snapshot("totals", counts(spark, ("A-B", 1)))
-    ack = ack_of(pipeline)
+    ack = pipeline.ack()
     assert {output.id for output in ack.outputs} == {"state.slow", "state.totals", "table.league"}
     assert {handle.output for each in ack.subtasks for handle in each.handles} == {o.id for o in ack.outputs}
     assert ack.metrics.async_ms >= 3000, "what ran in the background is asynchronous"
     pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    with pipeline.running("two") as epoch:
         assert [row[0] for row in rows(epoch.state("slow"))] == [0]
 
 
 @pytest.mark.parametrize("caught", [False, True], ids=["at the end of the block", "although the author goes on"])
 def test_one_that_fails_deletes_what_it_wrote_and_declines(
-    spark: SparkSession, pipeline: Pipeline, tmp_path: Path, caught: bool
+    spark: SparkSession, pipeline: Pipeline, caught: bool
 ) -> None:  # semantics A5, D1
     # One task, for the reason that `test_leaving.py` gives.
     broken = spark.range(0, 1000, 1, 1).selectExpr("id", "if(id = 999, raise_error('boom'), 'fine') as x")
-    pipeline.trigger("one")
-    with (
-        pytest.raises(BackgroundSnapshotError, match=r"the snapshot state\.broken failed .*boom"),
-        pipeline.epoch("one") as epoch,
-    ):
+    said = r"the snapshot state\.broken failed .*boom"
+    with pytest.raises(BackgroundSnapshotError, match=said), pipeline.running("one") as epoch:
         epoch.snapshot("good", counts(spark, ("A-B", 1)), background=True)
         epoch.snapshot("broken", broken, background=True)
         if caught:
@@ -90,9 +66,9 @@ def test_one_that_fails_deletes_what_it_wrote_and_declines(
             with pytest.raises(BackgroundSnapshotError):
                 epoch.snapshot("more", counts(spark, ("A-B", 1)))
     assert pipeline.listing("chk-0000000001/state/") == []
-    assert state_folders(tmp_path) == []
-    assert decline_of(pipeline).reason is Reason.CHECKPOINT_ASYNC_EXCEPTION
-    assert "boom" in decline_of(pipeline).detail
+    assert pipeline.folders() == []
+    assert pipeline.declined().reason is Reason.CHECKPOINT_ASYNC_EXCEPTION
+    assert "boom" in pipeline.declined().detail
     assert pipeline.listing("chk-0000000001/acks/") == []
 
 
@@ -100,8 +76,7 @@ def test_a_block_that_raises_cancels_what_is_being_written(  # semantics A5
     spark: SparkSession, pipeline: Pipeline
 ) -> None:
     """An hour of work is under way when the block raises: it is stopped, and no file of it or of the other is left."""
-    pipeline.trigger("one")
-    with pytest.raises(ZeroDivisionError), pipeline.epoch("one") as epoch:
+    with pytest.raises(ZeroDivisionError), pipeline.running("one") as epoch:
         epoch.snapshot("done", counts(spark, ("A-B", 1)), background=True)
         # Before the other begins, whose two tasks take both of Spark's slots.
         wait_until(lambda: epoch._outputs._background._all[0].stored, 300, "the first to be written")
@@ -109,7 +84,7 @@ def test_a_block_that_raises_cancels_what_is_being_written(  # semantics A5
         # Both tasks write: one that only starts might make a file after all has been deleted.
         wait_until(lambda: len(parts(pipeline, "state.hour")) == 2, 300, "both tasks to write")
         raise ZeroDivisionError
-    assert decline_of(pipeline).reason is Reason.CHECKPOINT_DECLINED
+    assert pipeline.declined().reason is Reason.CHECKPOINT_DECLINED
     assert pipeline.listing("chk-0000000001/state/") == []
     wait_until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), 300, "Spark to be idle")
     assert pipeline.listing("chk-0000000001/state/") == [], "a task that ends late may make a folder, and no file"

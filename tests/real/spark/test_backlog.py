@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +16,6 @@ from airflow_cairn.checkpoint.documents.attempt import (
     ReplayedEpoch,
     RestorePointer,
     Slice,
-    StageSpec,
 )
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.errors import FencedError
@@ -28,7 +26,7 @@ from airflow_cairn.spark.input import inputs, slices
 from airflow_cairn.spark.input.restored import Backlog, RestoredState
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage.errors import DocumentError
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import TWO_STAGES, At, Pipeline, counts, rows
 from tests.support.memory_store import MemoryStore
 from tests.support.world.lagging import UNALIGNED, complete_without, run_some
 from tests.support.world.world import World
@@ -161,11 +159,9 @@ def test_a_stage_that_lagged_twice_finds_both_epochs_in_flight() -> None:  # sem
 
 
 @pytest.mark.spark
-def test_a_stage_reads_what_it_owes_first(spark: SparkSession, tmp_path: Path) -> None:  # semantics B3, F6
+def test_a_stage_reads_what_it_owes_first(spark: SparkSession, at: At) -> None:  # semantics B3, F6
     """The upstream writes in three epochs; by a handover made by hand the reader owes two and reads all three."""
-    pipeline = Pipeline(
-        f"file://{tmp_path}/lake", spark, (StageSpec("clean"), StageSpec("routes", ("clean",))), retained=9
-    )
+    pipeline = at(stages=TWO_STAGES, retained=9)
     lines: list[Line] = []
     owed: list[BacklogEpoch] = []
     frames = [
@@ -201,14 +197,12 @@ def test_a_stage_reads_what_it_owes_first(spark: SparkSession, tmp_path: Path) -
         found = epoch.read("clean")
         assert [tuple(row) for row in found.collect()] == [("A-B", 1, None), ("A-C", 2, "new"), ("A-D", 3, "new")]
         assert rows(epoch.read("clean", "main", kind="exchange")) == rows(found)
-    pipeline.forget()
 
 
 @pytest.mark.spark
-def test_a_stage_that_lagged_catches_up(spark: SparkSession, tmp_path: Path) -> None:  # semantics B3
+def test_a_stage_that_lagged_catches_up(spark: SparkSession, at: At) -> None:  # semantics B3
     """Two checkpoints complete without the reader; what it has not read outlives cleaning and their retention."""
-    stages = (StageSpec("clean"), StageSpec("routes", ("clean",)))
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages, retained=1)
+    pipeline = at(stages=TWO_STAGES)
     pipeline.config = replace(pipeline.config, unaligned=True)
     for number, route in enumerate(("A-B", "A-C", "A-D")):
         run_id = f"e{number}"
@@ -228,7 +222,6 @@ def test_a_stage_that_lagged_catches_up(spark: SparkSession, tmp_path: Path) -> 
     checkpoint = pipeline.complete("e2")
     assert pipeline.coordinator.head().completed[-1].left_out == ()
     assert not [key for key in pipeline.listing(f"chk-{checkpoint - 1:010d}/") if "exchange" in key], "nobody owes it"
-    pipeline.forget()
 
 
 def in_flight_of(pipeline: Pipeline, execution: Execution) -> list[Any]:

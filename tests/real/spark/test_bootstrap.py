@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.spark import Keyed, bootstrap_savepoint
 from airflow_cairn.spark.tables import state
 from airflow_cairn.storage import InvalidKeyError, UnsupportedStorageError, open_store
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import At, counts, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ def totals(spark: SparkSession) -> DataFrame:
 
 
 def test_a_new_job_starts_from_history(
-    spark: SparkSession, totals: DataFrame, tmp_path: Path
+    spark: SparkSession, at: At, totals: DataFrame, tmp_path: Path
 ) -> None:  # semantics P1, C5, R3, R4
     states: States = {
         "routes": {
@@ -53,8 +53,7 @@ def test_a_new_job_starts_from_history(
         "airports": ("state.seen",),
     }
 
-    stages = (StageSpec("routes", (), 3), StageSpec("airports"))
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages)
+    pipeline = at(stages=(StageSpec("routes", (), 3), StageSpec("airports")))
     pipeline.coordinator.start_from(folder)
     shutil.rmtree(moved)
     pipeline.trigger("one")
@@ -71,14 +70,13 @@ def test_a_new_job_starts_from_history(
         assert rows(epoch.state("seen")) == [("A", 1)]
     pipeline.complete("one")
     with pytest.raises(InvalidStateError, match=r"parallelism=`9` restored_max_parallelism=`8`"):
-        Pipeline(pipeline.storage, spark, (StageSpec("routes", (), 9), StageSpec("airports"))).trigger("two")
+        at(stages=(StageSpec("routes", (), 9), StageSpec("airports"))).trigger("two")
     assert len([each for each in pipeline.listing() if "/run." in each]) == 2, "bases of the savepoint, and a run each"
     history = dict(HISTORY)
     grown = {"R0": 100, "new": 1, **{route: flights for route, flights in HISTORY if flights > 1}}
     for name, expected in (("totals", history), ("grown", grown), ("sums", {**history, "R1": 101, "new": 1})):
         found = state(spark, pipeline.storage, pipeline.job, "routes", name)
         assert rows(found) == sorted(expected.items())
-    pipeline.forget()
 
 
 def test_one_that_fails_half_way_leaves_nothing(spark: SparkSession, totals: DataFrame, tmp_path: Path) -> None:

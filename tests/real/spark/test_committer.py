@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.spark.output import committer
-from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.real.spark.pipeline import Pipeline, configured, counts, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,33 +25,27 @@ pytestmark = pytest.mark.spark
 V2 = "mapreduce.fileoutputcommitter.algorithm.version"
 
 
-def by_session(spark: SparkSession) -> Callable[[], None]:
-    spark.conf.set(V2, "2")
-    return lambda: spark.conf.unset(V2)
-
-
-def by_prefix(spark: SparkSession) -> Callable[[], None]:
-    spark.conf.set(f"spark.hadoop.{V2}", "2")
-    return lambda: spark.conf.unset(f"spark.hadoop.{V2}")
-
-
-def by_hadoop(spark: SparkSession) -> Callable[[], None]:
+@contextmanager
+def in_hadoop(spark: SparkSession) -> Iterator[None]:
     hadoop = spark._jsc.hadoopConfiguration()
     hadoop.set(V2, " 2 ")
-    return lambda: hadoop.set(V2, "1")
-
-
-@pytest.mark.parametrize("setting", [by_session, by_prefix, by_hadoop])
-def test_version_2_is_refused_by_name(
-    spark: SparkSession, pipeline: Pipeline, setting: Callable[[SparkSession], Callable[[], None]]
-) -> None:
-    pipeline.trigger("one")
-    undo = setting(spark)
     try:
-        with pytest.raises(InvalidConfigError) as refused, pipeline.epoch("one") as epoch:
-            epoch.snapshot("totals", counts(spark, ("A-B", 1)))
+        yield
     finally:
-        undo()
+        hadoop.set(V2, "1")
+
+
+SETTINGS: dict[str, Callable[[SparkSession], AbstractContextManager[None]]] = {
+    "session": lambda spark: configured(spark, {V2: "2"}),
+    "prefix": lambda spark: configured(spark, {f"spark.hadoop.{V2}": "2"}),
+    "hadoop": in_hadoop,
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_version_2_is_refused_by_name(spark: SparkSession, pipeline: Pipeline, setting: str) -> None:
+    with SETTINGS[setting](spark), pytest.raises(InvalidConfigError) as refused, pipeline.running("one") as epoch:
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
     assert f"{V2} is 2. That output committer publishes files task by task" in str(refused.value)
     assert "Set it to 1, or remove it" in str(refused.value)
     progress = pipeline.coordinator.progress(epoch_name("one"))
@@ -62,21 +57,17 @@ def test_version_2_is_refused_by_name(
 @pytest.fixture
 def foreign_committer(spark: SparkSession) -> Iterator[str]:
     """A session whose own writes use another commit protocol, one that fails in all but streaming writes."""
-    before = spark.conf.get(committer.PROTOCOL)
     protocol = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
-    spark.conf.set(committer.PROTOCOL, protocol)
-    yield protocol
-    spark.conf.set(committer.PROTOCOL, before or "")
+    with configured(spark, {committer.PROTOCOL: protocol}):
+        yield protocol
 
 
 def test_the_sessions_own_committer_neither_reaches_us_nor_is_changed(
     spark: SparkSession, pipeline: Pipeline, foreign_committer: str
 ) -> None:
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
+    with pipeline.running("one") as epoch:
         epoch.snapshot("totals", counts(spark, ("A-B", 1)))
         assert spark.conf.get(committer.PROTOCOL) == foreign_committer
-    pipeline.complete("one")
     with pytest.raises(Exception, match="setupManifestOptions must be called"):
         counts(spark, ("A-B", 1)).write.parquet(f"{pipeline.storage}/elsewhere")
     pipeline.trigger("two")
@@ -97,8 +88,7 @@ def test_threads_of_an_application_may_write_at_once(
             job.result()
     assert spark.conf.get(committer.PROTOCOL) == foreign_committer
     pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    with pipeline.running("two") as epoch:
         assert [rows(epoch.state(f"s{each}")) for each in range(8)] == [[("A-B", each)] for each in range(8)]
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cairn.checkpoint.answers import Failed
-from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark.execution.failure_kinds import is_incurable
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
         (KeyboardInterrupt(), False),
     ],
 )
-def test_what_is_wrong_with_the_application_itself(error: BaseException, expected: bool) -> None:  # semantics F4
+def test_what_is_wrong_with_the_application_itself(error: BaseException, expected: bool) -> None:
     assert is_incurable(error) is expected
 
 
-def test_what_was_raised_from_something_else_may_be_cured() -> None:  # semantics F4
+def test_what_was_raised_from_something_else_may_be_cured() -> None:
     error = InvalidStateError("the step before the snapshot failed")
     error.__cause__ = UnavailableError("the database did not answer")
     assert not is_incurable(error)
 
 
-def test_what_wraps_an_incurable_failure_is_incurable() -> None:  # semantics F4
+def test_what_wraps_an_incurable_failure_is_incurable() -> None:
     from pyspark.errors import AnalysisException
 
     class Analysis(AnalysisException):
@@ -80,9 +79,7 @@ def test_a_plan_that_cannot_be_analysed_is_tried_by_nobody_again(
     pipeline.trigger("one")
     with pytest.raises(AnalysisException), pipeline.epoch("one"):
         spark.range(3).select("no_such_column")
-    [key] = pipeline.listing("chk-0000000001/declines/")
-    decline, _ = pipeline.coordinator.files.read(DeclineDocument, key)
-    assert decline.incurable
+    assert pipeline.declined().incurable
     answer = pipeline.coordinator.begin(epoch_name("one"), "routes", "another try")
     assert isinstance(answer, Failed)
     assert answer.detail.startswith("no retry cures this: routes: AnalysisException: [UNRESOLVED_COLUMN")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark.stored import deltas, key_groups
 from airflow_cairn.spark.tables import state
 from tests.real.spark import row_groups
-from tests.real.spark.pipeline import Pipeline, bounds
+from tests.real.spark.pipeline import At, Pipeline, bounds, configured
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,11 +19,6 @@ pytestmark = pytest.mark.spark
 GROUPS = 16
 ROWS = 4000
 """Half of them in one key group."""
-
-
-def stage(tmp_path: Path, spark: SparkSession, parallelism: int | None) -> Pipeline:
-    """Give the pipeline whose stage runs with that many subtasks from now on."""
-    return Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), parallelism, GROUPS),), retained=9)
 
 
 def skewed_keys(spark: SparkSession) -> DataFrame:
@@ -48,24 +41,22 @@ def same(found: DataFrame | None, wanted: DataFrame) -> bool:
 
 def sizes(pipeline: Pipeline, kind: str) -> list[int]:
     """Give the sizes of the data files of bases (`state.`), runs (`run.`), merged runs (`merged.`) or tables."""
-    found = pipeline.store.list(f"{pipeline.job}/")
-    return [each.size_bytes for each in found if f"/{kind}" in each.key and each.key.endswith(".parquet")]
+    return [pipeline.coordinator.files.stat(each).size_bytes for each in pipeline.parquet() if f"/{kind}" in each]
 
 
 @pytest.mark.soak  # test_histories.py draws sizes, test_updates.py merges
 def test_half_of_the_rows_in_one_key_group_and_64_columns(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
     """Epochs update, delete, merge runs and write a base at one parallelism, and others read it at more."""
     bounds(monkeypatch, 4)
     keys = skewed_keys(spark)
     whole = wide(keys, 0)
     for number in range(5):
-        pipeline = stage(tmp_path, spark, 2 + number % 2)
-        pipeline.trigger(f"r{number}")
+        pipeline = at(2 + number % 2, GROUPS, retained=9)
         changed = keys.where(f"PMOD(key, 5) = {number}")
         gone = keys.where(f"PMOD(key, 5) = {(number + 1) % 5} AND key > 0")
-        with pipeline.epoch(f"r{number}") as epoch:
+        with pipeline.running(f"r{number}") as epoch:
             if number == 0:
                 epoch.update("totals", whole, key="key")
             else:
@@ -75,38 +66,33 @@ def test_half_of_the_rows_in_one_key_group_and_64_columns(
                 epoch.update("totals", wide(changed, number), key="key", deletes=gone)
                 left = whole.join(changed.union(gone), "key", "left_anti")
                 whole = left.unionByName(wide(changed, number)).localCheckpoint()
-        pipeline.complete(f"r{number}")
     assert same(state(spark, pipeline.storage, pipeline.job, "routes", "totals"), whole)
     assert len(sizes(pipeline, "state.")) == 2 + 2, "two bases, each with a file for each subtask that wrote it"
     assert len(sizes(pipeline, "run.")) == 2, "a run is one file, also of half of all rows in one group"
     assert len(sizes(pipeline, "merged.")) == 1
-    pipeline.forget()
 
 
 @pytest.mark.soak  # rows are above, and partials that merge in test_aggregates.py
 def test_partials_of_which_half_lie_in_one_key_group(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
     monkeypatch.setattr(deltas, "FAN_IN_PARTIALS", 2)
     monkeypatch.setattr(deltas, "MAX_SHARE", 100.0)
     keys = skewed_keys(spark)
     merge = {f"c{at}": "sum" for at in range(63)}
     for number in range(4):
-        pipeline = stage(tmp_path, spark, 1 + number)
-        pipeline.trigger(f"r{number}")
-        with pipeline.epoch(f"r{number}") as epoch:
+        pipeline = at(1 + number, GROUPS, retained=9)
+        with pipeline.running(f"r{number}") as epoch:
             partials = keys.selectExpr("key", *(f"{number + at}L AS c{at}" for at in range(63)))
             epoch.aggregate("totals", partials, key="key", merge=merge)
-        pipeline.complete(f"r{number}")
     wanted = keys.selectExpr("key", *(f"{6 + 4 * at}L AS c{at}" for at in range(63)))
     assert same(state(spark, pipeline.storage, pipeline.job, "routes", "totals"), wanted)
-    pipeline = stage(tmp_path, spark, 3)
+    pipeline = at(3, GROUPS, retained=9)
     pipeline.trigger("r4")
     with pipeline.epoch("r4") as epoch:
         parts = [part for part in (epoch.state("totals", subtask=each) for each in range(3)) if part is not None]
         assert sum(part.count() for part in parts) == ROWS
     assert len(sizes(pipeline, "state.")) == 1
-    pipeline.forget()
 
 
 MIB = 1 << 20
@@ -127,24 +113,22 @@ def brief(df: DataFrame | None) -> dict[int, str]:
 
 @pytest.mark.soak  # a size alone; what is read of a few keys: test_updates.py
 def test_values_of_a_mebibyte(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics K1, K2, K3, R4
     """Files are as many as the subtasks, and as large as their rows; a few keys are read without the others."""
     monkeypatch.setattr(deltas, "MAX_EPOCHS", 3)
     monkeypatch.setattr(deltas, "MAX_SHARE", 100.0)
-    pipeline = stage(tmp_path, spark, 2)
+    pipeline = at(2, GROUPS, retained=9)
     whole: dict[int, str] = {}
     for number, (first, last) in enumerate([(0, 12), (9, 14), (2, 4), (0, 1)]):
         rows = large(spark, number, first, last)
         gone = spark.range(5, 7).selectExpr("id AS key") if number == 1 else None
-        pipeline.trigger(f"r{number}")
-        with pipeline.epoch(f"r{number}") as epoch, row_groups.small(spark, rows=1):
+        with pipeline.running(f"r{number}") as epoch, row_groups.small(spark, rows=1):
             if number:
                 assert brief(epoch.state("totals")) == whole
             if number == 2:
                 _read_one(spark, epoch.state("totals", keys=spark.sql("SELECT 10L AS key UNION ALL SELECT 6L")), whole)
             epoch.update("totals", rows, key="key", deletes=gone)
-        pipeline.complete(f"r{number}")
         whole = {key: value for key, value in whole.items() if number != 1 or key not in (5, 6)} | brief(rows)
         if number == 2:
             found = sizes(pipeline, "run.")
@@ -155,16 +139,11 @@ def test_values_of_a_mebibyte(
     found = sizes(pipeline, "state.")
     assert len(found) == 2 + 2, "two bases, a file for each subtask"
     assert sum(found) < (12 + len(whole) + 1) * MIB, "no row twice"
-    pipeline.forget()
 
 
 def _read_one(spark: SparkSession, few: DataFrame | None, whole: dict[int, str]) -> None:
     assert few is not None
-    before = spark.conf.get("spark.sql.adaptive.enabled") or "true"
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # so that the plan that ran can be looked at
-    try:
+    with configured(spark, {"spark.sql.adaptive.enabled": "false"}):  # so that the plan that ran can be looked at
         read = few.selectExpr("key", "MD5(value) AS found")
         assert [row.asDict() for row in read.collect()] == [{"key": 10, "found": whole[10]}]
         assert row_groups.scanned(read) < len(whole), "row groups without such keys are left out"
-    finally:
-        spark.conf.set("spark.sql.adaptive.enabled", before)

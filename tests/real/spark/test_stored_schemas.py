@@ -43,10 +43,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_metadata_with_a_right_checksum_runs_no_code(
     spark: SparkSession, pipeline: Pipeline, tmp_path: Path, ran: Path
 ) -> None:
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
-        epoch.publish("totals", counts(spark, ("AMS-LHR", 3)))
-    pipeline.complete("one")
+    pipeline.run("one", lambda epoch: epoch.publish("totals", counts(spark, ("AMS-LHR", 3))))
     head = tmp_path / "lake" / "flights" / "head.json"
     (metadata,) = (tmp_path / "lake").rglob("_metadata-*")
     before = metadata.read_bytes()
@@ -111,10 +108,7 @@ def test_defaults_of_a_catalog_stay_behind(spark: SparkSession, pipeline: Pipeli
     try:
         spark.sql("INSERT INTO with_default VALUES (DEFAULT)")
         assert "EXISTS_DEFAULT" in spark.table("with_default").schema.json()
-        pipeline.trigger("one")
-        with pipeline.epoch("one") as epoch:
-            epoch.publish("totals", spark.table("with_default"))
-        pipeline.complete("one")
+        pipeline.run("one", lambda epoch: epoch.publish("totals", spark.table("with_default")))
     finally:
         spark.sql("DROP TABLE with_default")
     found = table(spark, pipeline.storage, "flights", "totals")

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.documents.attempt import Execution, StageSpec
+from airflow_cairn.checkpoint.documents.attempt import Execution
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark.execution import failure_kinds
-from tests.real.spark.pipeline import Pipeline, counts
+from tests.real.spark.pipeline import TWO_STAGES, At, counts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +40,7 @@ def test_an_error_names_who_cannot_be_read(text: str, found: tuple[str, ...]) ->
     assert failure_kinds.unreadable_upstreams(RuntimeError(text), UPSTREAM) == found
 
 
-def test_causes_count_too() -> None:  # semantics F1
+def test_causes_count_too() -> None:
     try:
         try:
             raise RuntimeError(f"{FILE} is not a Parquet file")
@@ -59,35 +58,29 @@ def test_causes_count_too() -> None:  # semantics F1
 
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["gone", "broken", "one of many gone"])
-def test_spark_says_which_file_it_cannot_read(spark: SparkSession, tmp_path: Path, how: str) -> None:  # semantics F1
-    stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages)
-    try:
-        pipeline.trigger("r1")
-        with pipeline.epoch("r1", "clean") as epoch:
-            epoch.write(spark.range(MANY, numPartitions=MANY) if "many" in how else counts(spark, ("AMS-LHR", 3)))
-        submit = pipeline.begin("r1")
-        epoch = pipeline.submitted(submit)
-        file = next(each for each in (tmp_path / "lake").rglob("*.parquet") if "exchange" in str(each))
-        if "gone" in how:
-            file.unlink()
-        else:
-            file.write_bytes(b"x" * file.stat().st_size)
-        with pytest.raises(Exception, match="parquet"), epoch:
-            epoch.snapshot("totals", epoch.read("clean"))
-    finally:
-        pipeline.forget()
-    decline = acks.read_decline(pipeline.coordinator.files, "routes", submit.handover.execution)
-    assert decline is not None
-    assert decline.unreadable == ("clean",)
+def test_spark_says_which_file_it_cannot_read(spark: SparkSession, at: At, tmp_path: Path, how: str) -> None:
+    pipeline = at(stages=TWO_STAGES)
+    pipeline.trigger("r1")
+    with pipeline.epoch("r1", "clean") as epoch:
+        epoch.write(spark.range(MANY, numPartitions=MANY) if "many" in how else counts(spark, ("AMS-LHR", 3)))
+    submit = pipeline.begin("r1")
+    epoch = pipeline.submitted(submit)
+    file = next(each for each in (tmp_path / "lake").rglob("*.parquet") if "exchange" in str(each))
+    if "gone" in how:
+        file.unlink()
+    else:
+        file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(Exception, match="parquet"), epoch:
+        epoch.snapshot("totals", epoch.read("clean"))
+    assert pipeline.declined().unreadable == ("clean",)
     pipeline.coordinator.fail(epoch_name("r1"), "routes", submit.handover.claimant, "failed")
     assert pipeline.coordinator.head().history[-1].restarted == ("clean", "routes")
 
 
 @pytest.mark.spark
-def test_many_files_are_read_without_a_job_to_find_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_many_files_are_read_without_a_job_to_find_them(spark: SparkSession, at: At, tmp_path: Path) -> None:
     """Spark lists their folder, and reads the acknowledged files alone."""
-    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("clean"), StageSpec("routes", ("clean",))))
+    pipeline = at(stages=TWO_STAGES)
     pipeline.trigger("r1")
     with pipeline.epoch("r1", "clean") as epoch:
         epoch.write(spark.range(MANY, numPartitions=MANY))
@@ -99,4 +92,3 @@ def test_many_files_are_read_without_a_job_to_find_them(spark: SparkSession, tmp
         file = next(each for each in (tmp_path / "lake").rglob("*.parquet") if "exchange" in str(each))
         shutil.copy(file, file.with_name("part-stray.parquet"))
         assert epoch.read("clean").count() == MANY
-    pipeline.forget()

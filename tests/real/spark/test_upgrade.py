@@ -18,6 +18,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark import table
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline, rows
+from tests.support.narrowing import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,8 +53,7 @@ def totals(times: int) -> list[tuple[str, int]]:
 
 def add(epoch: Epoch, spark: SparkSession, times: int, model: Path) -> None:
     """Do what the released application did: fold in an epoch's numbers, and keep one state of every kind."""
-    before = epoch.state("totals")
-    assert before is not None
+    before = known(epoch.state("totals"))
     added = spark.createDataFrame(totals(times), "key string, n long")
     after = before.unionByName(added).groupBy("key").agg(F.sum("n").alias("n"))
     assert epoch.restore_files("model", model)

@@ -50,12 +50,8 @@ def test_minutes_of_work_are_stopped_when_another_attempt_takes_over(
 
 
 def test_a_write_that_counts_is_watched_and_left_alone(spark: SparkSession, pipeline: Pipeline) -> None:
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
-        epoch.snapshot("second", slow(spark, 1, 1000))
-    pipeline.complete("one")
-    pipeline.trigger("two")
-    with pipeline.epoch("two") as epoch:
+    pipeline.run("one", lambda epoch: epoch.snapshot("second", slow(spark, 1, 1000)))
+    with pipeline.running("two") as epoch:
         assert [row[0] for row in rows(epoch.state("second"))] == [0]
 
 
