@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.protocol.model.actors import RETRY, UNKNOWN, Program, asker, cleaner, driver, finisher, opener
-from tests.protocol.model.state import Exec, Head, Key, Meta, Rules, World, kept, live, meta_key
+from tests.protocol.model.state import HEAD, Exec, Head, Meta, World, kept, live, meta_key
 
-Make = Callable[[Rules], Program]
+Make = Callable[[str], Program]
+"""Makes an actor, with the mistake that is planted in it; empty: none."""
 LOSABLE = ("create", "swap")
 
 
@@ -23,7 +24,7 @@ class Scenario:
     """Start of the world, its actors, and the number of answers of conditional writes that may be lost."""
 
     name: str
-    begin: Callable[[Rules], World]
+    begin: Callable[[], World]
     actors: tuple[tuple[str, Make], ...]
     losses: int = 1
 
@@ -41,14 +42,12 @@ class Explored:
         return f"{self.name}: {self.states} states, {self.transitions} transitions, {self.seconds:.1f} s"
 
 
-def apply(world: World, call: tuple[Any, ...], rules: Rules) -> tuple[World, Any]:
+def apply(world: World, call: tuple[Any, ...]) -> tuple[World, Any]:
     """Carry out one storage call."""
     objects = dict(world.objects)
     match call:
         case ("get", key):
             return world, objects.get(key)
-        case ("newest",):
-            return world, max(key[1] for key in objects if key[0] == "head")
         case ("list",):
             return world, world.objects
         case ("delete", key):
@@ -60,13 +59,11 @@ def apply(world: World, call: tuple[Any, ...], rules: Rules) -> tuple[World, Any
             if key in objects:
                 return world, False
             objects[key] = value
-            world = world._replace(objects=frozenset(objects.items()))
-            becomes = key[0] == "head" and key[1] > world.head.rev
-            return (audit_head(world, value) if becomes else world), True
+            return world._replace(objects=frozenset(objects.items())), True
         case ("swap", rev, value) | ("put", Head(rev=rev) as value):
-            if call[0] == "swap" and objects["head", 0].rev != rev:
+            if call[0] == "swap" and objects[HEAD].rev != rev:
                 return world, False
-            objects["head", 0] = value
+            objects[HEAD] = value
             return audit_head(world._replace(objects=frozenset(objects.items())), value), True
     raise ValueError(call)
 
@@ -109,13 +106,9 @@ def audit_head(world: World, new: Head) -> World:
     return world._replace(head=new, issued=issued, outcomes=outcomes)
 
 
-def audit_world(world: World, rules: Rules) -> None:
+def audit_world(world: World) -> None:
     """Check what must hold in every state: nothing that counts refers to what is missing or was given up."""
     objects = dict(world.objects)
-    if rules.numbered:
-        newest = max(key[1] for key in objects if key[0] == "head")
-        if newest != world.head.rev or objects["head", newest] != world.head:
-            raise ViolationError("a finder would take another head for the truth")
     alive = live(world.head, objects)
     if alive is None:
         raise ViolationError("the head refers to a document or metadata that is missing (dangling)")
@@ -156,55 +149,50 @@ def counts(world: World, head: Head, execution: Exec) -> bool:
     return any(d and execution in d.execs for d in docs) or any(f[2] == execution for m in metas for f in m.files)
 
 
-def alone(world: World, program: Program, rules: Rules) -> World:
+def alone(world: World, program: Program) -> World:
     """Run one party to its end while nobody else acts."""
     answer = None
     try:
         while True:
-            world, answer = apply(world, program.send(answer), rules)
+            world, answer = apply(world, program.send(answer))
     except StopIteration as stop:
         audit_answer(world, stop.value)
         return world
 
 
-def audit_end(world: World, rules: Rules) -> None:
+def audit_end(world: World, mutation: str) -> None:
     """Suppose that everyone has crashed: cleaning, and the next process, must settle it (C1, C3, D4)."""
-    world = alone(world, cleaner(rules, "janitor"), rules)
-    audit_clean(world, rules)
+    world = alone(world, cleaner(mutation, "janitor"))
+    audit_clean(world)
     for epoch in sorted({e.epoch for e in (*world.head.pending, *world.head.history)}):
-        world = recover(world, epoch, rules)
-    world = alone(world, cleaner(rules, "last"), rules)
-    audit_clean(world, rules)
+        world = recover(world, epoch, mutation)
+    world = alone(world, cleaner(mutation, "last"))
+    audit_clean(world)
 
 
-def recover(world: World, epoch: str, rules: Rules) -> World:
+def recover(world: World, epoch: str, mutation: str) -> World:
     """Trigger, run what has not acknowledged, complete: again until the epoch has completed."""
     for number in range(3):
-        world = alone(world, opener(rules, f"next{number}", epoch, None), rules)
+        world = alone(world, opener(mutation, f"next{number}", epoch, None))
         entry = next((e for e in world.head.pending if e.epoch == epoch), None)
         if entry is not None:
             doc = dict(world.objects)["pending", entry.id, entry.token]
-            world = alone(world, asker(rules, f"asks{number}", doc), rules)
+            world = alone(world, asker(mutation, f"asks{number}", doc))
             for execution in doc.execs:
                 if ("ack", execution.home, execution) not in dict(world.objects):
-                    world = alone(world, driver(rules, "rerun", epoch, doc.folded, execution), rules)
-            world = alone(world, finisher(rules, f"settler{number}", entry.id), rules)
+                    world = alone(world, driver(mutation, "rerun", epoch, doc.folded, execution))
+            world = alone(world, finisher(mutation, f"settler{number}", entry.id))
         if any(e.epoch == epoch and e.status == "completed" for e in world.head.history):
             return world
     raise ViolationError(f"nobody can complete epoch {epoch} any more")
 
 
-def audit_clean(world: World, rules: Rules) -> None:
+def audit_clean(world: World) -> None:
     """Check that a cleaning has left exactly what something refers to."""
-    audit_world(world, rules)
+    audit_world(world)
     alive = live(world.head, dict(world.objects))
     assert alive is not None
-    left: list[Key] = [
-        key
-        for key, _ in world.objects
-        if (key[0] == "head" and rules.numbered and key[1] != world.head.rev)
-        or (key[0] != "head" and key[1] < world.head.next_id and not kept(key, alive))
-    ]
+    left = [key for key, _ in world.objects if key != HEAD and key[1] < world.head.next_id and not kept(key, alive)]
     if left:
         raise ViolationError(f"left over after the last cleaning (leak): {left}")
 
@@ -212,9 +200,9 @@ def audit_clean(world: World, rules: Rules) -> None:
 class Explorer:
     """Breadth-first search over (store, what each party has been told, requests still under way)."""
 
-    def __init__(self, scenario: Scenario, rules: Rules) -> None:
+    def __init__(self, scenario: Scenario, mutation: str = "") -> None:
         self._scenario = scenario
-        self._rules = rules
+        self._mutation = mutation
         self._ids: dict[Any, int] = {}
         self._things: list[Any] = []
         self._steps: dict[tuple[int, int, int, bool], list[tuple[int, int, int]]] = {}
@@ -228,7 +216,7 @@ class Explorer:
         """
         begun = time.perf_counter()
         parties = len(self._scenario.actors)
-        start = (self._id(self._scenario.begin(self._rules)), *[self._id(())] * parties, *[-1] * self._scenario.losses)
+        start = (self._id(self._scenario.begin()), *[self._id(())] * parties, *[-1] * self._scenario.losses)
         parent: dict[tuple[int, ...], tuple[tuple[int, ...], int] | None] = {start: None}
         frontier, transitions = [start], 0
         audited: set[int] = set()
@@ -246,8 +234,8 @@ class Explorer:
                         for world, _, _ in steps:
                             if world not in audited:
                                 audited.add(world)
-                                audit_world(self._things[world], self._rules)
-                                audit_end(self._things[world], self._rules)
+                                audit_world(self._things[world])
+                                audit_end(self._things[world], self._mutation)
                     except ViolationError as error:
                         raise ViolationError(f"{error}\n{self._trace(parent, state, who)}") from None
                     for world, local, message in steps:
@@ -272,7 +260,7 @@ class Explorer:
     def _call(self, who: int, local: int) -> Any:
         """Give a party's next call; its place is what it has been told since it last began."""
         if (who, local) not in self._calls:
-            program = self._scenario.actors[who - 1][1](self._rules)
+            program = self._scenario.actors[who - 1][1](self._mutation)
             try:
                 call = program.send(None)
                 for answer in self._things[local]:
@@ -290,9 +278,9 @@ class Explorer:
 
     def _work_out(self, before: World, who: int, local: int, may_lose: bool) -> list[tuple[int, int, int]]:
         if who == 0:  # a request that was still under way lands
-            return [(self._id(apply(before, self._things[local], self._rules)[0]), -2, -1)]
+            return [(self._id(apply(before, self._things[local])[0]), -2, -1)]
         call = self._call(who, local)
-        world, answer = apply(before, call, self._rules)
+        world, answer = apply(before, call)
         found = [(self._id(world), self._told(world, who, local, answer), -1)]
         if may_lose and call[0] in LOSABLE:
             # The call's answer is lost. The write may land at any later moment or never; at once is one of these.

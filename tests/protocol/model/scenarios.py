@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.protocol.model import actors
 from tests.protocol.model.explorer import Make, Scenario
-from tests.protocol.model.state import A, B, Doc, Entry, Exec, Head, Meta, Rules, World, meta_key
+from tests.protocol.model.state import HEAD, A, B, Doc, Entry, Exec, Head, Meta, World, meta_key
 
 A1, B1 = Exec(A, 1, "t"), Exec(B, 1, "t")
 HOOKED = Doc(1, "t", "e1", (A1, B1), 0, (), hooks=("hooks", 1, "t"))
@@ -15,7 +15,7 @@ HOOKED = Doc(1, "t", "e1", (A1, B1), 0, (), hooks=("hooks", 1, "t"))
 def begin(*epochs: str, acked: tuple[int, ...] = (A, B)) -> Any:
     """Give a world in which one attempt of each epoch is pending."""
 
-    def make(rules: Rules) -> World:
+    def make() -> World:
         objects: dict[Any, Any] = {}
         pending = []
         for number, epoch in enumerate(epochs, 1):
@@ -26,13 +26,13 @@ def begin(*epochs: str, acked: tuple[int, ...] = (A, B)) -> Any:
                 objects["state", number, execs[stage]] = (epoch,)
                 objects["ack", number, execs[stage]] = ("state", number, execs[stage])
         head = Head(1, len(epochs) + 1, tuple(pending), (), ())
-        objects["head", 1 if rules.numbered else 0] = head
+        objects[HEAD] = head
         return World(frozenset(objects.items()), head, frozenset((e.id, e.token) for e in pending))
 
     return make
 
 
-def lagging(rules: Rules) -> World:
+def lagging() -> World:
     """Give a world in which B was left out of a completed checkpoint, and lags in the pending one."""
     first, second = Exec(A, 1, "t"), tuple(Exec(stage, 2, "t") for stage in (A, B))
     done = Entry(1, "t", "e1", 0, "completed", left_out=True)
@@ -46,20 +46,20 @@ def lagging(rules: Rules) -> World:
     }
     pending = Entry(2, "t", "e2", 1)
     head = Head(1, 3, (pending,), (done,), (done,))
-    objects["head", 1 if rules.numbered else 0] = head
+    objects[HEAD] = head
     return World(frozenset(objects.items()), head, frozenset({(1, "t"), (2, "t")}), frozenset({(1, "completed")}))
 
 
-def hooked(rules: Rules) -> World:
+def hooked() -> World:
     """Give a world in which a checkpoint with a hook is pending; nobody has answered yet."""
-    world = begin("e1")(rules)
+    world = begin("e1")()
     objects = dict(world.objects)
     objects["pending", 1, "t"] = HOOKED
     return world._replace(objects=frozenset(objects.items()))
 
 
 def party(program: Any, name: str, *args: Any) -> tuple[str, Make]:
-    return name, lambda rules: program(rules, name, *args)
+    return name, lambda mutation: program(mutation, name, *args)
 
 
 FINISH_1, FINISH_2 = party(actors.finisher, "finisher", 1), party(actors.finisher, "rival", 1)

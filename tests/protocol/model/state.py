@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 A, B = 0, 1
 """Two stages; B reads what A writes."""
 
 Key = tuple[Any, ...]
+HEAD: Key = ("head", 0)
 Objects = frozenset[tuple[Key, Any]]
 
 
@@ -85,14 +85,6 @@ class Head(NamedTuple):
     completed: tuple[Entry, ...]
     history: tuple[Entry, ...]
     log: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Variant of the protocol, and the one mistake that is planted in it."""
-
-    numbered: bool = False
-    mutation: str = ""
 
 
 class World(NamedTuple):
