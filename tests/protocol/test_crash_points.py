@@ -11,7 +11,6 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import (
     CheckpointError,
     CheckpointFailedError,
@@ -23,7 +22,6 @@ from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.savepoints.integrity import load
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
-from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
 from tests.support.world.crash_case import (
     CrashCase,
@@ -33,7 +31,18 @@ from tests.support.world.crash_case import (
     in_each_place,
 )
 from tests.support.world.listeners import complete_staged
-from tests.support.world.operation import EPOCH, Operation, Run, forked, writes_of
+from tests.support.world.operation import (
+    EPOCH,
+    Operation,
+    Run,
+    after,
+    completed,
+    completes,
+    forked,
+    ran,
+    under_way,
+    writes_of,
+)
 from tests.support.world.operations_appending import APPENDING_OPERATIONS
 from tests.support.world.operations_attempt import ATTEMPT_OPERATIONS
 from tests.support.world.operations_hooks import HOOK_OPERATIONS
@@ -129,44 +138,16 @@ def _struck(case: CrashCase, others: Others, refusal: type[CheckpointError]) -> 
 REQUEST = asked(renew=True)
 
 
-def _take(world: World, store: ObjectStore) -> SavepointEntry:
-    return take(world, REQUEST, store)
+def _takes(_: World) -> Run:
+    return lambda world, store: take(world, REQUEST, store)
 
 
-def _idle(world: World) -> Run:
-    world.run_epoch("e1")
-    return _take
+def _asked(world: World) -> None:
+    assert take(world).status is Status.PENDING, "it waits for the epoch, or for a sink"
 
 
-def _of_an_epoch(world: World) -> Run:
-    """A savepoint has waited for the epoch, which has completed, and two others have since."""
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    assert take(world).waits
-    for epoch in (EPOCH, "e3", "e4"):
-        world.run_epoch(epoch)
-    return _take
-
-
-def _waiting(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    return _take
-
-
-def _completing(world: World) -> Run:
-    """A checkpoint completes for which a savepoint waits."""
-    _waiting(world)
-    take(world)
-    for stage in world.stages:
-        world.run_stage(EPOCH, stage.uid)
-    pending = world.pending_id(EPOCH)
-    return lambda world, store: world.coordinator(store).complete(pending)
-
-
-def _again(world: World) -> Run:
-    """A savepoint that had failed half-way is asked for anew; the epoch after it has completed since."""
-    world.run_epoch("e1")
+def _failed(world: World) -> None:
+    """A savepoint has failed half-way; the epoch after it has completed since."""
     with suppress(UnavailableError):
         take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
     world.clock.advance(timedelta(hours=1))
@@ -175,34 +156,25 @@ def _again(world: World) -> Run:
     assert entry is not None
     assert entry.status is Status.FAILED
     assert len(standing(world, entry)) > 1, "what had been copied"
-    return _take
 
 
-def _owed(world: World) -> Run:
-    """The sink has not committed yet what the newest checkpoint counts."""
-    world.listen("sink")
-    world.run_epoch("e1")
-    complete_staged(world, EPOCH)
-    return _take
-
-
-def _committed(world: World) -> Run:
-    """A savepoint has waited for the sink, which has committed, and the next epoch has completed since."""
-    _owed(world)
-    assert take(world).status is Status.PENDING
-    world.run_epoch("e3")
+def _deliver(world: World) -> None:
     world.coordinator().deliver(world.ears)
-    return _take
 
+
+# The sink has not committed yet what the newest checkpoint counts.
+_owed = after(lambda world: world.listen("sink"), completed("e1"), lambda world: complete_staged(world, EPOCH))
 
 SAVING = (
-    Operation("take one of an idle job", _idle),
-    Operation("ask for one while a sink has to commit", _owed),
-    Operation("take one that has waited for a sink", _committed),
-    Operation("take one of an epoch that has completed", _of_an_epoch),
-    Operation("ask for one of a running epoch", _waiting),
-    Operation("complete a checkpoint that one waits for", _completing),
-    Operation("take one anew", _again),
+    Operation("take one of an idle job", after(completed("e1"), _takes)),
+    Operation("ask for one while a sink has to commit", after(_owed, _takes)),
+    Operation("take one that has waited for a sink", after(_owed, _asked, completed("e3"), _deliver, _takes)),
+    Operation(
+        "take one of an epoch that has completed", after(under_way(), _asked, completed(EPOCH, "e3", "e4"), _takes)
+    ),
+    Operation("ask for one of a running epoch", after(under_way(), _takes)),
+    Operation("complete a checkpoint that one waits for", after(under_way(), _asked, ran, completes)),
+    Operation("take one anew", after(completed("e1"), _failed, _takes)),
 )
 
 
@@ -214,7 +186,7 @@ def _expire_savepoint(world: World) -> None:
 def _go_on(world: World) -> None:
     """The epoch completes, and the next one, sinks commit, and what nobody needs is deleted."""
     world.settle(EPOCH, "e5")
-    world.coordinator().deliver(world.ears)
+    _deliver(world)
 
 
 def _rewind(world: World) -> None:

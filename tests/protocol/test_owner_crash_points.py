@@ -24,7 +24,21 @@ from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.narrowing import known
 from tests.support.world.crash_case import in_each_place
-from tests.support.world.operation import EPOCH, Operation, Run, forked, kind_of, writes_of
+from tests.support.world.operation import (
+    EPOCH,
+    Operation,
+    Run,
+    after,
+    by,
+    completed,
+    completes,
+    fails,
+    forked,
+    kind_of,
+    ran,
+    under_way,
+    writes_of,
+)
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import CONFIG, World
@@ -39,102 +53,53 @@ HARMLESS = (Crashed, UnavailableError, CheckpointError)
 # Stopping, and what belongs to it.
 
 
-def _stop(world: World, store: ObjectStore | None = None, request: str = "upgrade") -> SavepointEntry:
-    return take(world, asked(request, stop=True), store)
+def _stop(world: World, store: ObjectStore | None = None) -> SavepointEntry:
+    return take(world, asked("upgrade", stop=True), store)
 
 
 def _drain(world: World, store: ObjectStore | None = None) -> SavepointEntry:
     return take(world, asked("upgrade", stop=True, drain=LAST), store)
 
 
-def _begun(world: World) -> None:
-    world.config = replace(CONFIG, tolerable_failed_checkpoints=3, max_concurrent_checkpoints=2)
-    world.run_epoch("e1")
-
-
-def _idle(world: World) -> Run:
-    _begun(world)
+def _stops(_: World) -> Run:
     return _stop
 
 
-def _running(world: World) -> Run:
-    _begun(world)
-    world.trigger(EPOCH)
-    world.run_stage(EPOCH, "clean")
-    return _stop
-
-
-def _ran(world: World) -> Run:
-    _running(world)
-    _stop(world)
-    world.run_epoch(EPOCH)
-    return _stop
-
-
-def _completing(world: World) -> Run:
-    _running(world)
-    _stop(world)
-    world.run_stages(EPOCH)
-    pending = world.pending_id(EPOCH)
-    return lambda world, store: world.coordinator(store).complete(pending)
-
-
-def _reopening(world: World) -> Run:
-    """A stage of the epoch that the stop waits for has failed, and the next attempt is opened."""
-    _running(world)
-    _stop(world)
-    failed = world.submit(EPOCH, "routes").handover.claimant
-    return lambda world, store: world.coordinator(store).fail(EPOCH, "routes", failed, "killed")
-
-
-def _giving_up(world: World) -> Run:
-    _running(world)
-    _stop(world)
-    return lambda world, store: world.coordinator(store).resume()
-
-
-def _draining(world: World) -> Run:
-    _begun(world)
+def _drains(_: World) -> Run:
     return _drain
 
 
-def _last_epoch(world: World) -> Run:
-    _draining(world)
-    _drain(world)
-    return lambda world, store: world.ask(LAST, store)
+def _tolerant(world: World) -> None:
+    world.config = replace(CONFIG, tolerable_failed_checkpoints=3, max_concurrent_checkpoints=2)
 
 
-def _drained(world: World) -> Run:
-    _last_epoch(world)
+def _ran_last(world: World) -> None:
     world.run_stages(LAST)
+
+
+def _completes_last(world: World) -> Run:
     pending = world.pending_id(LAST)
     return lambda world, store: world.coordinator(store).complete(pending)
 
 
-def _drained_and_saved(world: World) -> Run:
-    _last_epoch(world)
-    world.run_epoch(LAST)
-    return _drain
-
-
-def _drain_given_up(world: World) -> Run:
-    _last_epoch(world)
-    world.run_stages(LAST)
-    return lambda world, store: world.coordinator(store).resume()
-
+_idle = after(_tolerant, completed("e1"))
+_running = after(_tolerant, under_way("clean"))
+_stopping = after(_running, _stop)
+_draining = after(_idle, _drain)
+_resumes = by(lambda it: it.resume())
 
 STOPPING = (
-    Operation("stop an idle job", _idle),
-    Operation("ask a job to stop that runs", _running),
-    Operation("stop a job whose epoch has completed", _ran),
-    Operation("complete the epoch that a stop waits for", _completing),
-    Operation("open the next attempt of that epoch", _reopening),
-    Operation("let a job go on that is being stopped", _giving_up),
-    Operation("ask for a last epoch", _draining),
-    Operation("begin the last epoch", _last_epoch),
-    Operation("complete the last epoch", _drained),
-    Operation("stop a job whose last epoch has completed", _drained_and_saved),
-    Operation("let a job go on whose last epoch runs", _drain_given_up),
+    Operation("stop an idle job", after(_idle, _stops)),
+    Operation("ask a job to stop that runs", after(_running, _stops)),
+    Operation("stop a job whose epoch has completed", after(_stopping, completed(EPOCH), _stops)),
+    Operation("complete the epoch that a stop waits for", after(_stopping, ran, completes)),
+    Operation("open the next attempt of that epoch", after(_stopping, fails("routes", has_written=False))),
+    Operation("let a job go on that is being stopped", after(_stopping, _resumes)),
+    Operation("ask for a last epoch", after(_idle, _drains)),
+    Operation("begin the last epoch", after(_draining, lambda _: lambda world, store: world.ask(LAST, store))),
+    Operation("complete the last epoch", after(_draining, _ran_last, _completes_last)),
+    Operation("stop a job whose last epoch has completed", after(_draining, completed(LAST), _drains)),
+    Operation("let a job go on whose last epoch runs", after(_draining, _ran_last, _resumes)),
 )
 
 
@@ -197,11 +162,6 @@ def _import(world: World) -> None:
     world.coordinator().start_from(saved(world, "elsewhere"))
 
 
-def _with_another(world: World) -> None:
-    """Another wish to stop the job."""
-    _stop(world, request="another")
-
-
 def _expire(world: World) -> None:
     world.clock.advance(timedelta(hours=2))
     world.coordinator().look_for_savepoint("x")
@@ -214,7 +174,7 @@ AT_A_STOP: dict[str, Callable[[World], object]] = {
     "who resumes": lambda world: world.coordinator().resume(),
     "who rewinds": _rewind,
     "who starts it from a savepoint": _import,
-    "another stop": _with_another,
+    "another stop": lambda world: take(world, asked("another", stop=True)),
     "who loses the epoch": _lose,
     "an expirer": _expire,
     "a cleaner": lambda world: world.coordinator().clean(),
@@ -243,7 +203,7 @@ class Case:
         yield kind_of(self.write), self.fault, self.other, self.then
 
 
-def _stops() -> Iterator[Case]:
+def _stop_cases() -> Iterator[Case]:
     for operation in STOPPING:
         for at, write in enumerate(writes_of(operation)):
             for then in THEN:
@@ -276,7 +236,7 @@ def _struck(case: Case, others: dict[str, Callable[[World], object]]) -> World:
     return world
 
 
-@pytest.mark.parametrize(("place", "case"), in_each_place(_stops()), ids=str, indirect=["place"])
+@pytest.mark.parametrize(("place", "case"), in_each_place(_stop_cases()), ids=str, indirect=["place"])
 def test_a_job_has_stopped_or_goes_on(place: str, case: Case) -> None:  # semantics P2, S1, D3, T6, W2
     world = _struck(case, AT_A_STOP)
     THEN[case.then](world)
@@ -322,7 +282,7 @@ def _audit_target(world: World, *, died: bool) -> None:
 
 
 def test_every_operation_is_looked_at() -> None:
-    names = {case.operation.name for case in _stops()}
+    names = {case.operation.name for case in _stop_cases()}
     assert names == {operation.name for operation in STOPPING}, "each writes"
 
 
@@ -348,17 +308,15 @@ def _three(world: World) -> tuple[SavepointEntry, ...]:
     return (*made, take(world, asked("n3")))
 
 
-def _throwing(world: World) -> Run:
+def _disposes(world: World) -> Run:
     entry = _three(world)[0]
     return lambda world, store: _dispose(world, entry, store)
 
 
-def _pruning(world: World) -> Run:
-    _three(world)
-    return _prune
-
-
-THROWING = (Operation("throw one away", _throwing), Operation("throw away what is too old", _pruning))
+THROWING = (
+    Operation("throw one away", _disposes),
+    Operation("throw away what is too old", after(_three, lambda _: _prune)),
+)
 
 
 def _known(world: World, request: str) -> SavepointEntry | None:
@@ -431,7 +389,11 @@ def test_what_is_thrown_away_is_gone_or_still_said(place: str, case: Case) -> No
 def test_whoever_starts_from_one_that_is_thrown_away_has_a_copy_or_nothing() -> None:  # semantics R1, R6, P3
     origin = World()
     first = _three(origin)[0]
-    writes = writes_of(Operation("start from it", lambda world: _starting(world, first)))
+
+    def starts(_: World) -> Run:
+        return lambda world, store: world.coordinator(store).start_from(folder(world, first))
+
+    writes = writes_of(Operation("start from it", after(_three, starts)))
     assert len(writes) > 8
     for at, write in enumerate(writes):
         verb = write.partition(" ")[0]
@@ -461,8 +423,3 @@ def test_whoever_starts_from_one_that_is_thrown_away_has_a_copy_or_nothing() -> 
             assert head.importing is None
             assert world.folded()["clean"] == (["e1"] if started else ["e1", EPOCH]), write
             _audit(world, "e7")
-
-
-def _starting(world: World, entry: SavepointEntry) -> Run:
-    _three(world)
-    return lambda world, store: world.coordinator(store).start_from(folder(world, entry))

@@ -7,9 +7,27 @@ merges two runs of one state and writes a new base of another; the next one writ
 
 from __future__ import annotations
 
+from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.spark.stored import deltas, growing_table
 from tests.support.world import grown_state
-from tests.support.world.operation import EPOCH, Operation, Run
+from tests.support.world.operation import (
+    EPOCH,
+    Operation,
+    Run,
+    acknowledged,
+    after,
+    by,
+    claimed,
+    cleans,
+    completed,
+    completes,
+    done,
+    drives,
+    fails,
+    ran,
+    under_way,
+    wrote,
+)
 from tests.support.world.world import World
 
 MERGED = (
@@ -20,105 +38,45 @@ MERGED = (
     (deltas, "MAX_SHARE", 100.0),
 )
 """Three manifests of a file each become one, and so do two files and two deltas; the third delta becomes a new base."""
-EPOCHS = ("e0", "e1", EPOCH, "e3")
 
 
-def _before(world: World) -> None:
-    """Bring the world to where `report` is the last that has to acknowledge."""
+def _appends(world: World) -> None:
     world.appends = True
-    world.run_epoch("e0")
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    for stage in ("clean", "routes", "airports"):
-        world.run_stage(EPOCH, stage)
 
 
-def _append(world: World) -> Run:
-    _before(world)
-    handover = world.submit(EPOCH, "report").handover
-    run = world.new_token()
-    return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
-
-
-def _late(world: World) -> Run:
-    _before(world)
-    claimant = world.new_claimant()
-    handover = world.submit(EPOCH, "report", claimant).handover
-    world.coordinator().fail(EPOCH, "report", claimant, "seems dead")
-    run = world.new_token()
-    return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
-
-
-def _complete(world: World) -> Run:
-    _before(world)
-    world.run_stage(EPOCH, "report")
-    checkpoint = world.pending_id(EPOCH)
-    return lambda world, store: world.coordinator(store).complete(checkpoint)
-
-
-def _clean(world: World) -> Run:
-    _before(world)
-    world.write(world.submit(EPOCH, "report").handover)  # this driver has died with its list written
-    world.run_stages(EPOCH)
-    world.coordinator().complete(world.pending_id(EPOCH))
-    return lambda world, store: world.coordinator(store).clean()
-
-
-def _fail(world: World) -> Run:
-    _before(world)
-    claimant = world.new_claimant()
-    world.write(world.submit(EPOCH, "report", claimant).handover)
-    return lambda world, store: world.coordinator(store).fail(EPOCH, "report", claimant, "killed")
-
-
-def _rewind(world: World) -> Run:
-    world.appends = True
-    for epoch in ("e0", "e1", EPOCH):
-        world.run_epoch(epoch)
-    return lambda world, store: world.coordinator(store).rewind(2)
+def _fail_over(world: World, handover: Handover) -> None:
+    world.coordinator().fail(EPOCH, handover.stage, handover.claimant, "seems dead")
 
 
 def _compact(world: World) -> Run:
     """The epoch under way has begun to restore what is compacted, or has not."""
-    _before(world)
     token = world.new_token()
     return lambda world, store: grown_state.compact(world, token, store)
 
 
-def _adopt(world: World) -> Run:
+def _two_compactors(world: World) -> None:
     """Two compactors have ended, and a third has died."""
-    _before(world)
     for finish in (True, True, False):
         grown_state.compact(world, world.new_token(), finish=finish)
-    handover = world.submit(EPOCH, "report").handover
-    run = world.new_token()
-    return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
 
 
-def _complete_adopted(world: World) -> Run:
-    _adopt(world)
-    world.run_stage(EPOCH, "report")
-    checkpoint = world.pending_id(EPOCH)
-    return lambda world, store: world.coordinator(store).complete(checkpoint)
+# `report` is the last that has to acknowledge.
+_before = after(_appends, completed("e0"), under_way("clean", "routes", "airports"))
+_adopting = after(_before, _two_compactors, claimed("report"))
 
-
-def _clean_adopted(world: World) -> Run:
-    _adopt(world)
-    world.run_stages(EPOCH)
-    world.coordinator().complete(world.pending_id(EPOCH))
-    grown_state.compact(world, world.new_token())
-    return lambda world, store: world.coordinator(store).clean()
-
-
-APPENDING_OPERATIONS = (
-    Operation("append", _append, MERGED, EPOCHS),
-    Operation("late append", _late, MERGED, EPOCHS),
-    Operation("complete what was appended", _complete, MERGED, EPOCHS),
-    Operation("clean what was appended", _clean, MERGED, EPOCHS),
-    Operation("fail what was appended", _fail, MERGED, EPOCHS),
-    Operation("rewind what was appended", _rewind, MERGED, EPOCHS),
-    Operation("compact", _compact, MERGED, EPOCHS),
-    Operation("adopt a compaction", _adopt, MERGED, EPOCHS),
-    Operation("complete what adopts a compaction", _complete_adopted, MERGED, EPOCHS),
-    Operation("clean beside compactions", _clean_adopted, MERGED, EPOCHS),
+APPENDING_OPERATIONS = tuple(
+    Operation(name, prepare, MERGED, ("e0", "e1", EPOCH, "e3"))
+    for name, prepare in {
+        "append": after(_before, drives("report")),
+        "late append": after(_before, drives("report", _fail_over)),
+        "complete what was appended": after(_before, acknowledged("report"), completes),
+        # A driver has died with its list written.
+        "clean what was appended": after(_before, wrote("report"), ran, done(completes), cleans),
+        "fail what was appended": after(_before, fails("report")),
+        "rewind what was appended": after(_appends, completed("e0", "e1", EPOCH), by(lambda it: it.rewind(2))),
+        "compact": after(_before, _compact),
+        "adopt a compaction": after(_before, _two_compactors, drives("report")),
+        "complete what adopts a compaction": after(_adopting, acknowledged("report"), completes),
+        "clean beside compactions": after(_adopting, ran, done(completes), done(_compact), cleans),
+    }.items()
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
 
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.answers import Submit
@@ -18,8 +17,31 @@ from airflow_cairn.spark.output.writer import SUCCESS
 from airflow_cairn.spark.programs.run import acknowledge, output_folder
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.cluster import Cluster
-from tests.support.world.operation import EPOCH, Operation, Run
-from tests.support.world.world import TIMEOUT, World
+from tests.support.world.lagging import run_some
+from tests.support.world.operation import (
+    EPOCH,
+    Operation,
+    Prepare,
+    Run,
+    acknowledges,
+    after,
+    begins,
+    by,
+    claimed,
+    cleans,
+    completed,
+    completes,
+    declines,
+    done,
+    drives,
+    expired,
+    fails,
+    looks,
+    ran,
+    under_way,
+    wrote,
+)
+from tests.support.world.world import World
 
 SMALL_MARKERS = ((acks, "MARKER_BYTES", 200), (acks, "PART_BYTES", 200))
 """Bounds so small that acknowledgements go into parts."""
@@ -31,42 +53,12 @@ NONE_HELD = ((attempt_documents, "MAX_HELD", 0),)
 """The head holds no document of an attempt: each is an object from the start, as a large one is."""
 
 
-def _first_trigger(world: World) -> Run:
-    return lambda world, store: world.coordinator(store).trigger(world.request("e1"))
-
-
-def _trigger(world: World) -> Run:
-    world.run_epoch("e1")
-    return lambda world, store: world.coordinator(store).trigger(world.request(EPOCH))
-
-
-def _begin(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    claimant = world.new_claimant()
-    return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", claimant)
-
-
-def _take_over_a_driver(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    world.coordinator().begin(EPOCH, "clean", world.new_claimant(), drivers=Cluster())
-    claimant = world.new_claimant()
-    return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", claimant, drivers=Cluster())
-
-
-def _ack(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    handover = world.submit(EPOCH, "clean").handover
-    run = world.new_token()
-    return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
+def _triggers(epoch: str) -> Prepare:
+    return lambda _: lambda world, store: world.coordinator(store).trigger(world.request(epoch))
 
 
 def _ack_for_a_program(world: World) -> Run:
     """The program writes, and then the operator acknowledges for it; each may die anywhere."""
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
     outputs = {"state.totals": ["e1", EPOCH], "exchange.rows": [EPOCH]}
     program = Program((ProgramOutput("state", "totals", "json"), ProgramOutput("exchange", "rows", "json")))
     answer = world.coordinator().begin(EPOCH, "clean", world.new_claimant(), program=program)
@@ -83,176 +75,74 @@ def _ack_for_a_program(world: World) -> Run:
     return run
 
 
-def _last_ack(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    for stage in ("clean", "routes", "airports"):
-        world.run_stage(EPOCH, stage)
-    ack = world.write(world.submit(EPOCH, "report").handover)
-    return lambda world, store: world.coordinator(store).acknowledge(ack)
-
-
-def _decline(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    handover = world.submit(EPOCH, "clean").handover
-    return lambda world, store: world.decline(handover, store=store)
-
-
-def _declined(world: World) -> Run:
-    _decline(world)(world, world.store)
-    return lambda world, store: world.coordinator(store).progress(EPOCH)
-
-
-def _complete(world: World) -> Run:
-    world.run_epoch("e1")
-    world.run_stages(EPOCH)
-    checkpoint = world.pending_id(EPOCH)
-    return lambda world, store: world.coordinator(store).complete(checkpoint)
-
-
-def _complete_with_a_full_list(world: World) -> Run:
-    run = _complete(world)
-    note = CompletedNote("e0", 1)
+def _note_an_epoch(world: World) -> None:
     heads = open_heads(world.files, Runtime(world.clock, world.new_token))
-    heads.update(lambda head, _now_ms: Decision(None, replace(head, noted=(note,))))
-    return run
+    heads.update(lambda head, _now_ms: Decision(None, replace(head, noted=(CompletedNote("e0", 1),))))
 
 
-def _complete_as_the_last_stage(world: World) -> Run:
-    world.run_epoch("e1")
-    world.run_stages(EPOCH)
-    return lambda world, store: world.coordinator(store).complete_if_last(EPOCH, "report")
-
-
-def _clean(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    world.submit(EPOCH, "clean")  # the process that held this is dead, and leaves a failover behind
-    world.run_stages(EPOCH)
-    checkpoint = world.pending_id(EPOCH)
-    world.coordinator().complete(checkpoint)
-    return lambda world, store: world.coordinator(store).clean()
-
-
-def _fail(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    world.run_stage(EPOCH, "clean")
-    claimant = world.new_claimant()
-    world.write(world.submit(EPOCH, "routes", claimant).handover)  # killed before it acknowledged
-    return lambda world, store: world.coordinator(store).fail(EPOCH, "routes", claimant, "killed")
-
-
-def _begin_after_a_death(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    world.write(world.submit(EPOCH, "clean").handover)
-    claimant = world.new_claimant()
-    return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", claimant)
-
-
-def _expire(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    world.run_stage(EPOCH, "clean")
-    world.clock.advance(TIMEOUT)
-    return lambda world, store: world.coordinator(store).progress(EPOCH)
-
-
-def _take_up(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    world.run_stage(EPOCH, "clean")
-    world.clock.advance(TIMEOUT + timedelta(seconds=1))
-    claimant = world.new_claimant()
-    return lambda world, store: world.coordinator(store).begin(EPOCH, "routes", claimant)
-
-
-def _go_on(world: World) -> Run:
-    """A decline that the job puts up with: the waiting task ends the attempt and opens the next (semantics D5)."""
+def _tolerate_one(world: World) -> None:
     world.config = replace(world.config, tolerable_failed_checkpoints=1)
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    world.run_stage(EPOCH, "clean")
-    world.decline(world.submit(EPOCH, "routes").handover)
-    return lambda world, store: world.coordinator(store).go_on(EPOCH)
 
 
-def _late_ack(world: World) -> Run:
-    """A zombie acknowledges when the stage runs anew elsewhere."""
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    ack = world.write(world.submit(EPOCH, "clean").handover)
-    world.submit(EPOCH, "clean")
-    return lambda world, store: world.coordinator(store).acknowledge(ack)
-
-
-def _ack_after_expiry(world: World) -> Run:
-    """The attempt has ended without a successor: the rejection is noted, so that nobody carries the execution."""
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    ack = world.write(world.submit(EPOCH, "clean").handover)
-    world.clock.advance(TIMEOUT)
-    return lambda world, store: world.coordinator(store).acknowledge(ack)
-
-
-def _restore_latest(world: World) -> Run:
-    world.run_epoch("e1")
-    world.trigger(EPOCH)
-    world.run_stage(EPOCH, "clean")
-    return lambda world, store: world.coordinator(store).restore_latest()
-
-
-def _rewind(world: World) -> Run:
-    world.run_epoch("e1")
-    world.run_epoch(EPOCH)
-    return lambda world, store: world.coordinator(store).rewind(1)
-
-
-def _rewind_under_way(world: World) -> Run:
+def _listen(world: World) -> None:
     world.listen("warehouse")
-    world.run_epoch("e1")
-    world.run_epoch(EPOCH)
-    world.trigger("e3")
-    world.run_stage("e3", "clean")
-    return lambda world, store: world.coordinator(store).rewind(1, abort_pending=True)
 
 
-def _abort(world: World) -> Run:
-    world.run_epoch("e1")
-    checkpoint = world.trigger(EPOCH).pending.checkpoint
-    return lambda world, store: world.coordinator(store).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
-
+_first = completed("e1")
+_trigger = after(_first, _triggers(EPOCH))
+_ack = after(under_way(), drives("clean"))
+_complete = after(_first, ran, completes)
+_clean = after(under_way(), claimed("clean"), ran, done(completes), cleans)  # a failover is behind it
+_fail = after(under_way("clean"), fails("routes"))
+_take_up = after(under_way("clean"), expired, begins("routes"))
+# A decline that the job puts up with: the waiting task ends the attempt and opens the next (semantics D5).
+_go_on = after(_tolerate_one, under_way("clean"), done(declines("routes")), by(lambda it: it.go_on(EPOCH)))
+# A zombie acknowledges when the stage runs anew elsewhere.
+_late_ack = after(under_way(), acknowledges("clean", claimed("clean")))
+# The attempt has ended without a successor: the rejection is noted, so that nobody carries the execution.
+_ack_after_expiry = after(under_way(), acknowledges("clean", expired))
 
 ATTEMPT_OPERATIONS = (
-    Operation("first trigger", _first_trigger),
+    Operation("first trigger", _triggers("e1")),
     Operation("trigger", _trigger),
-    Operation("begin", _begin),
-    Operation("take over a driver", _take_over_a_driver),
+    Operation("begin", after(under_way(), begins("clean"))),
+    Operation(
+        "take over a driver",
+        after(under_way(), done(begins("clean", drivers=Cluster())), begins("clean", drivers=Cluster())),
+    ),
     Operation("ack", _ack),
-    Operation("ack for a program", _ack_for_a_program),
-    Operation("last ack", _last_ack),
+    Operation("ack for a program", after(under_way(), _ack_for_a_program)),
+    Operation("last ack", after(under_way("clean", "routes", "airports"), acknowledges("report"))),
     Operation("ack in parts", _ack, SMALL_MARKERS),
     Operation("late ack in parts", _late_ack, SMALL_MARKERS),
     Operation("complete from parts", _complete, SMALL_MARKERS),
-    Operation("decline", _decline),
-    Operation("declined", _declined),
+    Operation("decline", after(under_way(), declines("clean"))),
+    Operation("declined", after(under_way(), done(declines("clean")), looks)),
     Operation("complete", _complete),
-    Operation("complete with a full list of completed epochs", _complete_with_a_full_list, FULL_LIST),
-    Operation("complete as the last stage", _complete_as_the_last_stage),
+    Operation(
+        "complete with a full list of completed epochs", after(_first, ran, _note_an_epoch, completes), FULL_LIST
+    ),
+    Operation("complete as the last stage", after(_first, ran, by(lambda it: it.complete_if_last(EPOCH, "report")))),
     Operation("clean", _clean),
     Operation("fail", _fail),
-    Operation("begin after a death", _begin_after_a_death),
-    Operation("expire", _expire),
+    Operation("begin after a death", after(under_way(), wrote("clean"), begins("clean"))),
+    Operation("expire", after(under_way("clean"), expired, looks)),
     Operation("take up", _take_up),
     Operation("go on", _go_on),
     Operation("late ack", _late_ack),
     Operation("ack after expiry", _ack_after_expiry),
-    Operation("restore latest", _restore_latest),
-    Operation("abort", _abort),
-    Operation("rewind", _rewind),
-    Operation("rewind, one under way", _rewind_under_way),
+    Operation("restore latest", after(under_way("clean"), by(lambda it: it.restore_latest()))),
+    Operation("abort", after(under_way(), by(lambda it: it.abort(2, Reason.JOB_FAILURE, "by hand")))),
+    Operation("rewind", after(completed("e1", EPOCH), by(lambda it: it.rewind(1)))),
+    Operation(
+        "rewind, one under way",
+        after(
+            _listen,
+            completed("e1", EPOCH),
+            lambda world: run_some(world, "e3", "clean"),
+            by(lambda it: it.rewind(1, abort_pending=True)),
+        ),
+    ),
     Operation("trigger of many stages", _trigger, NONE_HELD),
     Operation("complete of many stages", _complete, NONE_HELD),
     Operation("clean of many stages", _clean, NONE_HELD),

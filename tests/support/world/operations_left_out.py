@@ -2,74 +2,59 @@
 
 from __future__ import annotations
 
+from airflow_cairn.checkpoint import CheckpointConfig
 from tests.support.world.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, run_some
-from tests.support.world.operation import EPOCH, Operation, Run
-from tests.support.world.world import TIMEOUT, World
+from tests.support.world.operation import (
+    EPOCH,
+    Operation,
+    Run,
+    Step,
+    acknowledges,
+    after,
+    cleans,
+    completed,
+    completes,
+    done,
+    expired,
+    looks,
+    ran,
+)
+from tests.support.world.world import World
 
 
-def _complete_without(world: World) -> Run:
-    world.config = UNALIGNED
-    world.run_epoch("e1")
-    run_some(world, EPOCH, "clean", "routes", "report")
+def _with(config: CheckpointConfig) -> Step:
+    return lambda world: setattr(world, "config", config)
+
+
+def _without_airports(epoch: str) -> Step:
+    return lambda world: run_some(world, epoch, "clean", "routes", "report")
+
+
+def _aligned(world: World) -> None:
     world.clock.advance(ALIGNMENT)
-    return lambda world, store: world.coordinator(store).complete(2)
-
-
-def _complete_without_again(world: World) -> Run:
-    world.config = UNALIGNED
-    run_some(world, "e1", "clean", "routes", "report")
-    complete_without(world, "e1", "airports")
-    run_some(world, EPOCH, "clean", "routes", "report")
-    world.clock.advance(ALIGNMENT)
-    return lambda world, store: world.coordinator(store).complete(2)
-
-
-def _catch_up(world: World) -> Run:
-    world.config = UNALIGNED
-    run_some(world, "e1", "clean", "routes", "report")
-    complete_without(world, "e1", "airports")
-    world.run_stages(EPOCH)
-    return lambda world, store: world.coordinator(store).complete(2)
-
-
-def _clean_after_catching_up(world: World) -> Run:
-    run = _catch_up(world)
-    run(world, world.store)
-    return lambda world, store: world.coordinator(store).clean()
-
-
-def _acknowledge_after_being_left_out(world: World) -> Run:
-    world.config = UNALIGNED
-    world.run_epoch("e1")
-    run_some(world, EPOCH, "clean", "routes", "report")
-    late = world.write(world.submit(EPOCH, "airports").handover)
-    world.clock.advance(ALIGNMENT)
-    world.coordinator().complete(2)
-    return lambda world, store: world.coordinator(store).acknowledge(late)
 
 
 def _give_up(world: World) -> Run:
-    world.config = REGIONAL
-    world.run_epoch("e1")
-    run_some(world, EPOCH, "clean")
     world.submit(EPOCH, "airports", "last")
     return lambda world, store: world.coordinator(store).fail(EPOCH, "airports", "last", "killed", final=True)
 
 
-def _silent_at_the_timeout(world: World) -> Run:
-    world.config = REGIONAL
-    world.run_epoch("e1")
-    run_some(world, EPOCH, "clean", "routes", "report")
-    world.clock.advance(TIMEOUT)
-    return lambda world, store: world.coordinator(store).progress(EPOCH)
-
+_lagging = after(_with(UNALIGNED), completed("e1"), _without_airports(EPOCH))
+_owing = after(_with(UNALIGNED), _without_airports("e1"), lambda world: complete_without(world, "e1", "airports"))
+_catch_up = after(_owing, ran, completes)
 
 LEFT_OUT_OPERATIONS = (
-    Operation("complete without a stage", _complete_without),
-    Operation("complete without a stage that owes", _complete_without_again),
+    Operation("complete without a stage", after(_lagging, _aligned, completes)),
+    Operation("complete without a stage that owes", after(_owing, _without_airports(EPOCH), _aligned, completes)),
     Operation("complete with a stage that has caught up", _catch_up),
-    Operation("clean after a stage has caught up", _clean_after_catching_up),
-    Operation("ack after being left out", _acknowledge_after_being_left_out),
-    Operation("give up", _give_up),
-    Operation("silent at the timeout", _silent_at_the_timeout),
+    Operation("clean after a stage has caught up", after(done(_catch_up), cleans)),
+    Operation("ack after being left out", after(_lagging, acknowledges("airports", after(_aligned, done(completes))))),
+    Operation(
+        "give up",
+        after(_with(REGIONAL), completed("e1"), lambda world: run_some(world, EPOCH, "clean"), _give_up),
+    ),
+    Operation(
+        "silent at the timeout",
+        after(_with(REGIONAL), completed("e1"), _without_airports(EPOCH), expired, looks),
+    ),
 )

@@ -16,8 +16,25 @@ from airflow_cairn.checkpoint.rules import transitions
 from airflow_cairn.checkpoint.rules.admission import RunState
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
-from tests.support.world.operation import EPOCH, Operation, Run
-from tests.support.world.world import TIMEOUT, World
+from tests.support.world.operation import (
+    EPOCH,
+    Operation,
+    Prepare,
+    Run,
+    Step,
+    after,
+    begins,
+    by,
+    completed,
+    completes,
+    declines,
+    done,
+    expired,
+    fails,
+    looks,
+    ran,
+)
+from tests.support.world.world import World
 
 FOUR = ("e1", EPOCH, "e3", "e4")
 
@@ -36,185 +53,89 @@ def _ask(
     )
 
 
-def _busy(world: World, *waiting: str) -> None:
-    """e1 has completed, the epoch is under way, and others wait behind it."""
-    world.run_epoch("e1")
-    assert isinstance(_ask(world, EPOCH), Triggered)
-    world.run_stage(EPOCH, "clean")
-    for epoch in waiting:
-        assert isinstance(_ask(world, epoch), Declined)
+def _asks(epoch: str, *, ended: tuple[str, ...] = ()) -> Prepare:
+    return lambda _: lambda world, store: _ask(world, epoch, store, ended=ended)
 
 
-def _free(world: World, *waiting: str) -> None:
-    """The epoch's attempt has ended; what waits is first in the line."""
-    _busy(world, *waiting)
-    world.coordinator().abort(world.pending_id(EPOCH), Reason.JOB_FAILURE, "by hand")
+def _busy(*waiting: str) -> Step:
+    """Have e1 complete, the epoch under way, and others wait behind it."""
+
+    def step(world: World) -> None:
+        world.run_epoch("e1")
+        assert isinstance(_ask(world, EPOCH), Triggered)
+        world.run_stage(EPOCH, "clean")
+        for epoch in waiting:
+            assert isinstance(_ask(world, epoch), Declined)
+
+    return step
 
 
-def _join(world: World) -> Run:
-    _busy(world)
-    return lambda world, store: _ask(world, "e3", store)
+def _free(*waiting: str) -> Step:
+    """Have the epoch's attempt end; what waits is first in the line."""
+    return after(_busy(*waiting), lambda world: world.coordinator().abort(2, Reason.JOB_FAILURE, "by hand"))
 
 
-def _join_full(world: World) -> Run:
-    _busy(world)
+def _fill_the_line(world: World) -> None:
     for epoch in ("e3", "e4"):
         _ask(world, epoch, kind=RequestKind.PERIODIC)
-    return lambda world, store: _ask(world, "e5", store)
 
 
-def _admitted(world: World) -> Run:
-    _free(world, "e3", "e4")
-    return lambda world, store: _ask(world, "e3", store)
+def _listen(*names: str) -> Step:
+    return lambda world: world.listen(*names)
 
 
-def _pass_over(world: World) -> Run:
-    _free(world, "e3", "e4")
-    return lambda world, store: _ask(world, "e4", store, ended=("e3",))
-
-
-def _abandoned(world: World) -> Run:
-    _busy(world, "e3", "e4")
-    return lambda world, store: _ask(world, "e3", store, ended=(EPOCH,))
-
-
-def _adopt(world: World) -> Run:
-    _busy(world, "e3")
-    return lambda world, store: world.coordinator(store).ownership.adopt("dag", "new", abort_pending=True)
-
-
-def _pause(world: World) -> Run:
-    _busy(world, "e3")
-    return lambda world, store: world.coordinator(store).pause()
-
-
-def _unpause(world: World) -> Run:
-    _busy(world, "e3")
-    world.coordinator().pause()
-    return lambda world, store: world.coordinator(store).unpause()
-
-
-def _go_on_after_a_pause(world: World) -> Run:
-    _busy(world, "e3")
-    world.coordinator().pause()
-    world.coordinator().unpause()
-    return lambda world, store: world.coordinator(store).go_on(EPOCH)
-
-
-def _resume(world: World) -> Run:
-    _busy(world, "e3")
-    shut_down(world.coordinator())
-    return lambda world, store: world.coordinator(store).resume()
-
-
-def _cancelled(world: World) -> Run:
-    _busy(world)
-    world.decline(world.submit(EPOCH, "routes").handover)
-    claimant = world.new_claimant()
-    return lambda world, store: world.coordinator(store).begin(EPOCH, "report", claimant)
-
-
-def _cancelled_fails(world: World) -> Run:
-    """The task of the stage that was cancelled has failed, with others behind it."""
-    _busy(world, "e3")
-    world.decline(world.submit(EPOCH, "routes").handover)
-    world.coordinator().begin(EPOCH, "report", world.new_claimant())
-    return lambda world, store: world.coordinator(store).progress(EPOCH)
-
-
-def _fail(world: World) -> Run:
-    _busy(world, "e3", "e4")
-    claimant = world.new_claimant()
-    world.submit(EPOCH, "routes", claimant)
-    return lambda world, store: world.coordinator(store).fail(EPOCH, "routes", claimant, "killed")
-
-
-def _expire(world: World) -> Run:
-    """A waiting run comes by and ends the expired attempts."""
-    _busy(world, "e3", "e4")
-    world.clock.advance(TIMEOUT)
-    return lambda world, store: _ask(world, "e3", store)
-
-
-def _deliver(world: World) -> Run:
-    world.listen("warehouse", "mail")
-    _free(world)
+def _deliver(_: World) -> Run:
     return lambda world, store: world.coordinator(store).deliver(world.ears)
 
 
-def _forget(world: World) -> Run:
-    world.listen("warehouse", "gone")
-    _free(world)
-    world.listen("warehouse")
-    return lambda world, store: world.coordinator(store).forget_listener("gone")
-
-
-def _complete_and_tell(world: World) -> Run:
-    world.listen("warehouse")
-    world.run_epoch("e1")
-    world.run_stages(EPOCH)
-    checkpoint = world.pending_id(EPOCH)
-    return lambda world, store: world.coordinator(store).complete(checkpoint)
-
-
-def _fail_and_tell(world: World) -> Run:
-    world.listen("warehouse")
-    return _fail(world)
-
-
-def _first_read(world: World) -> Run:
-    world.count()
-    return lambda world, store: _ask(world, "e1", store)
-
-
-def _read_on(world: World) -> Run:
-    world.count()
-    world.run_epoch("e1")
-    return lambda world, store: _ask(world, EPOCH, store)
-
-
-def _read_again(world: World) -> Run:
-    """The epoch's input is fixed, and more has come in since."""
-    world.count()
-    _free(world)
-    return lambda world, store: _ask(world, EPOCH, store)
-
-
-def _read_after_damage(world: World) -> Run:
+def _damage(world: World) -> None:
     """The newest checkpoint is damaged: its epoch is read again, and then what has come in since."""
-    world.count()
-    world.run_epoch("e0")
-    world.run_epoch("e1")
     world.files.delete([world.coordinator().head().completed[-1].metadata.key])
-    return lambda world, store: _ask(world, EPOCH, store)
 
+
+_paused = after(_busy("e3"), lambda world: world.coordinator().pause())
+_unpaused = after(_paused, lambda world: world.coordinator().unpause())
+_fail = after(_busy("e3", "e4"), fails("routes", has_written=False))
 
 REQUEST_OPERATIONS = (
-    Operation("join the line", _join),
+    Operation("join the line", after(_busy(), _asks("e3"))),
     Operation(
         "join a full line",
-        _join_full,
+        after(_busy(), _fill_the_line, _asks("e5")),
         ((transitions, "MAX_WAITING", 2), (head, "MAX_WAITING", 2)),
-        ("e1", EPOCH, "e3", "e4", "e5"),
+        (*FOUR, "e5"),
     ),
-    Operation("admitted from the line", _admitted, epochs=FOUR),
-    Operation("pass over who has ended", _pass_over, epochs=FOUR),
-    Operation("end what is abandoned", _abandoned, epochs=FOUR),
-    Operation("adopt, one under way", _adopt),
-    Operation("pause", _pause),
-    Operation("unpause", _unpause),
-    Operation("go on after a pause", _go_on_after_a_pause),
-    Operation("resume", _resume),
-    Operation("begin behind a decline", _cancelled),
-    Operation("settle a cancellation", _cancelled_fails),
+    Operation("admitted from the line", after(_free("e3", "e4"), _asks("e3")), epochs=FOUR),
+    Operation("pass over who has ended", after(_free("e3", "e4"), _asks("e4", ended=("e3",))), epochs=FOUR),
+    Operation("end what is abandoned", after(_busy("e3", "e4"), _asks("e3", ended=(EPOCH,))), epochs=FOUR),
+    Operation(
+        "adopt, one under way",
+        after(_busy("e3"), by(lambda it: it.ownership.adopt("dag", "new", abort_pending=True))),
+    ),
+    Operation("pause", after(_busy("e3"), by(lambda it: it.pause()))),
+    Operation("unpause", after(_paused, by(lambda it: it.unpause()))),
+    Operation("go on after a pause", after(_unpaused, by(lambda it: it.go_on(EPOCH)))),
+    Operation("resume", after(_busy("e3"), lambda world: shut_down(world.coordinator()), by(lambda it: it.resume()))),
+    Operation("begin behind a decline", after(_busy(), done(declines("routes")), begins("report"))),
+    # The task of the stage that was cancelled has failed, with others behind it.
+    Operation("settle a cancellation", after(_busy("e3"), done(declines("routes")), done(begins("report")), looks)),
     Operation("fail with others behind", _fail, epochs=FOUR),
-    Operation("expire with others behind", _expire, epochs=FOUR),
-    Operation("deliver", _deliver),
-    Operation("forget a listener", _forget),
-    Operation("complete and tell", _complete_and_tell),
-    Operation("fail and tell", _fail_and_tell, epochs=FOUR),
-    Operation("first read of a source", _first_read),
-    Operation("read on", _read_on),
-    Operation("read again", _read_again),
-    Operation("read after damage", _read_after_damage, epochs=("e0", "e1", EPOCH, "e3")),
+    # A waiting run comes by and ends the expired attempts.
+    Operation("expire with others behind", after(_busy("e3", "e4"), expired, _asks("e3")), epochs=FOUR),
+    Operation("deliver", after(_listen("warehouse", "mail"), _free(), _deliver)),
+    Operation(
+        "forget a listener",
+        after(_listen("warehouse", "gone"), _free(), _listen("warehouse"), by(lambda it: it.forget_listener("gone"))),
+    ),
+    Operation("complete and tell", after(_listen("warehouse"), completed("e1"), ran, completes)),
+    Operation("fail and tell", after(_listen("warehouse"), _fail), epochs=FOUR),
+    Operation("first read of a source", after(World.count, _asks("e1"))),
+    Operation("read on", after(World.count, completed("e1"), _asks(EPOCH))),
+    # The epoch's input is fixed, and more has come in since.
+    Operation("read again", after(World.count, _free(), _asks(EPOCH))),
+    Operation(
+        "read after damage",
+        after(World.count, completed("e0", "e1"), _damage, _asks(EPOCH)),
+        epochs=("e0", "e1", EPOCH, "e3"),
+    ),
 )

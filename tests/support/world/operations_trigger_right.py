@@ -6,7 +6,7 @@ from airflow_cairn.checkpoint.acts.trigger import HeldBy, HolderState
 from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import TriggeringTask
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.world.operation import EPOCH, Operation, Run
+from tests.support.world.operation import EPOCH, Operation, Prepare, Run, after, completed, done
 from tests.support.world.world import World
 
 OWNER = Owner("flights", EPOCH)
@@ -30,33 +30,16 @@ def give_back(world: World, task: TriggeringTask, store: ObjectStore | None = No
     world.coordinator(store).trigger_right.give_back(task, failed=failed)
 
 
-def _take(world: World) -> Run:
-    world.run_epoch("e1")
+def _takes(_: World) -> Run:
     return lambda world, store: take(world, FIRST, store)
 
 
-def _take_from_a_dead_one(world: World) -> Run:
-    world.run_epoch("e1")
-    take(world, SECOND)
-    return lambda world, store: take(world, FIRST, store)
+def _gives_back(*, failed: bool) -> Prepare:
+    return lambda _: lambda world, store: give_back(world, FIRST, store, failed=failed)
 
 
-def _give_back(world: World) -> Run:
-    world.run_epoch("e1")
-    take(world, FIRST)
-    return lambda world, store: give_back(world, FIRST, store)
-
-
-def _fail(world: World) -> Run:
-    world.run_epoch("e1")
-    take(world, FIRST)
-    return lambda world, store: give_back(world, FIRST, store, failed=True)
-
-
-def _trigger(world: World) -> Run:
+def _triggers(_: World) -> Run:
     """All that a stage's task does before it begins; hooks are asked while it has the right."""
-    world.hook()
-    world.run_epoch("e1")
 
     def run(world: World, store: ObjectStore) -> None:
         assert take(world, FIRST, store) is None
@@ -66,10 +49,12 @@ def _trigger(world: World) -> Run:
     return run
 
 
+_taken = after(completed("e1"), done(_takes))
+
 TRIGGER_RIGHT_OPERATIONS = (
-    Operation("take the right to trigger", _take),
-    Operation("take the right of a dead task", _take_from_a_dead_one),
-    Operation("give the right back", _give_back),
-    Operation("fail to trigger", _fail),
-    Operation("trigger with the right", _trigger),
+    Operation("take the right to trigger", after(completed("e1"), _takes)),
+    Operation("take the right of a dead task", after(completed("e1"), lambda world: take(world, SECOND), _takes)),
+    Operation("give the right back", after(_taken, _gives_back(failed=False))),
+    Operation("fail to trigger", after(_taken, _gives_back(failed=True))),
+    Operation("trigger with the right", after(World.hook, completed("e1"), _triggers)),
 )
