@@ -91,16 +91,8 @@ def round_plan(seed: int, number: int) -> RoundPlan:
     return RoundPlan(dag, 2 if dag in BESIDE else 1, tuple(Fault(drawn(), each) for each in ordered))
 
 
-def _kill_driver(world: World, driver: psutil.Process, _: str) -> None:
-    kill_driver(driver)
-
-
-def _stop_driver(world: World, driver: psutil.Process, _: str) -> None:
-    world.stop([driver])
-
-
-def _kill_task(world: World, driver: psutil.Process, _: str) -> None:
-    kill_task(driver)
+Act = Callable[["World", psutil.Process, str], bool | None]
+"""Lets a fault come, to the driver of a stage; False if there was nothing that it could meet."""
 
 
 def _stop_task(world: World, driver: psutil.Process, stage: str) -> None:
@@ -110,91 +102,18 @@ def _stop_task(world: World, driver: psutil.Process, stage: str) -> None:
 
 
 def _kill(component: str) -> Act:
-    def act(world: World, _driver: psutil.Process, _where: str) -> None:
-        world.kill_component(component)
-
-    return act
+    return lambda world, _driver, _stage: world.kill_component(component)
 
 
 def _stop(component: str) -> Act:
-    def act(world: World, _driver: psutil.Process, _where: str) -> None:
-        world.stop(world.component(component))
+    return lambda world, _driver, _stage: world.stop(world.component(component))
+
+
+def _outage(how: str, requests: int) -> Act:
+    def act(world: World, _driver: psutil.Process, _stage: str) -> None:
+        world.proxy.rules[:] = [outage(how, 1, requests)]
 
     return act
-
-
-def _store_away(world: World, _driver: psutil.Process, _where: str) -> None:
-    world.proxy.rules[:] = [outage("cut", 1, 60)]
-
-
-def _store_refuses(world: World, _driver: psutil.Process, _where: str) -> None:
-    world.refuse()
-
-
-def _answers_lost(world: World, _driver: psutil.Process, _where: str) -> None:
-    world.proxy.rules[:] = [outage("answer lost", 1, 3)]
-
-
-def _kill_server(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.lose_server(signal.SIGKILL)
-
-
-def _stop_server(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.lose_server(signal.SIGSTOP)
-
-
-def _port_taken(world: World, _driver: psutil.Process, _stage: str) -> None:
-    """The server dies, and another program listens where it did."""
-    world.take_port(world.lose_server(signal.SIGKILL))
-
-
-def _service_away(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.lose_service()
-
-
-def _service_cut(world: World, driver: psutil.Process, _stage: str) -> None:
-    """The driver dies, and the answer to the submission of the next one is lost."""
-    world.cut_service(driver)
-
-
-def _compaction(world: World, _driver: psutil.Process, _stage: str) -> bool:
-    return world.compact()
-
-
-def _prune(world: World, _driver: psutil.Process, _stage: str) -> bool:
-    return world.prune()
-
-
-def _clear_stage(world: World, _driver: psutil.Process, stage: str) -> None:
-    world.clear([stage])
-
-
-def _clear_first(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.clear([FIRST[world.dag]])
-
-
-def _clear_run(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.clear([])
-
-
-def _mark_failed(world: World, _driver: psutil.Process, stage: str) -> None:
-    world.mark_failed_and_clear(stage)
-
-
-def _pause(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.pause()
-
-
-def _savepoint(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.savepoint(stops=False)
-
-
-def _stop_job(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.savepoint(stops=True)
-
-
-def _ack_deleted(world: World, _driver: psutil.Process, _stage: str) -> bool:
-    return world.lose_marker("acks")
 
 
 def _handover_deleted(world: World, driver: psutil.Process, _stage: str) -> bool:
@@ -204,55 +123,38 @@ def _handover_deleted(world: World, driver: psutil.Process, _stage: str) -> bool
     return found
 
 
-def _import_error(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.break_dags()
-
-
-def _stage_added(world: World, _driver: psutil.Process, _stage: str) -> bool:
-    return world.change_dags({"extra"})
-
-
-def _stage_removed(world: World, _driver: psutil.Process, _stage: str) -> bool:
-    return world.change_dags({REMOVED})
-
-
-def _stage_renamed(world: World, _driver: psutil.Process, _stage: str) -> bool:
-    return world.change_dags({"renamed"})
-
-
-Act = Callable[["World", psutil.Process, str], bool | None]
-"""Lets a fault come; False if there was nothing that it could meet."""
-
 KINDS: dict[str, Act] = {
-    "kill driver": _kill_driver,
-    "stop driver": _stop_driver,
-    "kill task": _kill_task,
+    "kill driver": lambda _world, driver, _stage: kill_driver(driver),
+    "stop driver": lambda world, driver, _stage: world.stop([driver]),
+    "kill task": lambda _world, driver, _stage: kill_task(driver),
     "stop task": _stop_task,
     **{f"kill {name}": _kill(name) for name in COMPONENTS},
     **{f"stop {name}": _stop(name) for name in COMPONENTS},
-    "store away": _store_away,
-    "store refuses": _store_refuses,
-    "answers lost": _answers_lost,
-    "kill server": _kill_server,
-    "stop server": _stop_server,
-    "port taken": _port_taken,
-    "service away": _service_away,
-    "answer of the service lost": _service_cut,
-    "clear stage": _clear_stage,
-    "clear first": _clear_first,
-    "clear run": _clear_run,
-    "mark failed, clear": _mark_failed,
-    "pause": _pause,
-    "compaction": _compaction,
-    "prune": _prune,
-    "savepoint": _savepoint,
-    "stop with savepoint": _stop_job,
-    "ack deleted": _ack_deleted,
+    "store away": _outage("cut", 60),
+    "store refuses": lambda world, _driver, _stage: world.refuse(),
+    "answers lost": _outage("answer lost", 3),
+    "kill server": lambda world, _driver, _stage: world.lose_server(signal.SIGKILL) > 0,
+    "stop server": lambda world, _driver, _stage: world.lose_server(signal.SIGSTOP) > 0,
+    # The server dies, and another program listens where it did.
+    "port taken": lambda world, _driver, _stage: world.take_port(world.lose_server(signal.SIGKILL)),
+    "service away": lambda world, _driver, _stage: world.lose_service(),
+    # The driver dies, and the answer to the submission of the next one is lost.
+    "answer of the service lost": lambda world, driver, _stage: world.cut_service(driver),
+    "clear stage": lambda world, _driver, stage: world.clear([stage]),
+    "clear first": lambda world, _driver, _stage: world.clear([FIRST[world.dag]]),
+    "clear run": lambda world, _driver, _stage: world.clear([]),
+    "mark failed, clear": lambda world, _driver, stage: world.mark_failed_and_clear(stage),
+    "pause": lambda world, _driver, _stage: world.pause(),
+    "compaction": lambda world, _driver, _stage: world.compact(),
+    "prune": lambda world, _driver, _stage: world.prune(),
+    "savepoint": lambda world, _driver, _stage: world.savepoint(stops=False),
+    "stop with savepoint": lambda world, _driver, _stage: world.savepoint(stops=True),
+    "ack deleted": lambda world, _driver, _stage: world.lose_marker("acks"),
     "handover deleted": _handover_deleted,
-    "import error": _import_error,
-    "stage added": _stage_added,
-    "stage removed": _stage_removed,
-    "stage renamed": _stage_renamed,
+    "import error": lambda world, _driver, _stage: world.break_dags(),
+    "stage added": lambda world, _driver, _stage: world.change_dags({"extra"}),
+    "stage removed": lambda world, _driver, _stage: world.change_dags({REMOVED}),
+    "stage renamed": lambda world, _driver, _stage: world.change_dags({"renamed"}),
 }
 
 BY_THE_RULES = {

@@ -84,7 +84,7 @@ class World:
         self.bucket = bucket
         self.proxy = proxy
         self.gates = gates
-        self.dag = ""
+        self.dag: str = ""
         self.run = ""
         self._stopped: list[psutil.Process] = []
         self._missing: set[Component] = set()
