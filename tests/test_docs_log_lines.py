@@ -10,6 +10,7 @@ from airflow_cairn.cli.output import hints
 from scripts.setup.base import ROOT
 
 _LAYERS = ("operators", "sensors", "triggers", "launchers", "tasks", "hooks", "spark", "checkpoint", "storage")
+_ALL = (*_LAYERS, "plugin", "cli", "testing")
 _LOGGERS = ("logging.getLogger('airflow_cairn')", "logging.getLogger('spark')", "logging.getLogger()")
 """Cairn's, what a driver prints, and the root, whose handlers are asked."""
 _METHODS = {"debug", "info", "warning", "error", "exception", "log"}
@@ -113,21 +114,23 @@ def test_every_quoted_log_line_is_printed() -> None:
     assert missing == []
 
 
+def calls(layers: tuple[str, ...]) -> Iterator[tuple[str, ast.Call]]:
+    """Give every call in some folders, and where it is."""
+    for layer in layers:
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call):
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
 def warnings() -> Iterator[tuple[str, str]]:
     """Give where a warning or an error is logged, and the longest part of its text that is always the same."""
-    for layer in _LAYERS:
-        for path in sorted((ROOT / layer).rglob("*.py")):
-            for call in ast.walk(ast.parse(path.read_text())):
-                if (
-                    isinstance(call, ast.Call)
-                    and isinstance(call.func, ast.Attribute)
-                    and call.func.attr in {"warning", "error", "exception"}
-                    and call.args
-                    and isinstance(call.args[0], ast.Constant)
-                ):
-                    fixed = max((part.strip(" .,:;()") for part in _FILLED_IN.split(str(call.args[0].value))), key=len)
-                    if fixed:
-                        yield f"{path.relative_to(ROOT)}:{call.lineno}", fixed
+    for where, call in calls(_LAYERS):
+        match call:
+            case ast.Call(ast.Attribute(attr="warning" | "error" | "exception"), [ast.Constant(value=text), *_]):
+                fixed = max((part.strip(" .,:;()") for part in _FILLED_IN.split(str(text))), key=len)
+                if fixed:
+                    yield where, fixed
 
 
 def test_every_warning_is_in_the_runbook() -> None:
@@ -145,18 +148,14 @@ def test_every_warning_is_in_the_runbook() -> None:
 
 def messages() -> Iterator[tuple[str, str]]:
     """Give where a line is logged, and its text; empty if the call does not hold it."""
-    for layer in (*_LAYERS, "plugin", "cli", "testing"):
-        for path in sorted((ROOT / layer).rglob("*.py")):
-            for call in ast.walk(ast.parse(path.read_text())):
-                if (
-                    isinstance(call, ast.Call)
-                    and isinstance(call.func, ast.Attribute)
-                    and call.func.attr in _METHODS
-                    and re.fullmatch(r"(\w+\.)*_?(log|logger)", ast.unparse(call.func.value))
-                ):
-                    text = call.args[call.func.attr == "log"]
-                    said = text.value if isinstance(text, ast.Constant) else ""
-                    yield f"{path.relative_to(ROOT)}:{call.lineno}", str(said)
+    for where, call in calls(_ALL):
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in _METHODS
+            and re.fullmatch(r"(\w+\.)*_?(log|logger)", ast.unparse(call.func.value))
+        ):
+            text = call.args[call.func.attr == "log"]
+            yield where, str(text.value if isinstance(text, ast.Constant) else "")
 
 
 def test_every_line_begins_with_a_capital() -> None:
@@ -168,17 +167,11 @@ def test_every_line_begins_with_a_capital() -> None:
 
 def test_every_line_has_the_source_that_the_runbook_names() -> None:
     """A filter by one source in Airflow's log viewer shows Cairn's lines and no others."""
-    layers = (*_LAYERS, "plugin", "cli", "testing")
     others = [
-        f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
-        for layer in layers
-        for path in sorted((ROOT / layer).rglob("*.py"))
-        for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call)
-        and (
-            (ast.unparse(call.func) == "logging.getLogger" and ast.unparse(call) not in _LOGGERS)
-            or re.fullmatch(r"self\.log\.(debug|info|warning|error|exception|log)", ast.unparse(call.func))
-        )
+        f"{where}: {ast.unparse(call)}"
+        for where, call in calls(_ALL)
+        if (ast.unparse(call.func) == "logging.getLogger" and ast.unparse(call) not in _LOGGERS)
+        or re.fullmatch(r"self\.log\.(debug|info|warning|error|exception|log)", ast.unparse(call.func))
     ]
     assert others == []
     assert "`airflow_cairn`" in (ROOT / "docs" / "operations.md").read_text()
