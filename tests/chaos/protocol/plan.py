@@ -120,20 +120,16 @@ def _fault(dice: random.Random, kinds: dict[str, int], stages: list[str]) -> Fau
     kind = dice.choices(list(kinds), list(kinds.values()))[0]
     stage = dice.choice(stages)
     until = dice.choice(("soon", "next", "end"))
-    if kind in ("kill trigger", "stop trigger"):
-        return Fault(kind, TRIGGER, {"strike": _strike(dice, kind, TRIGGER)}, until)
-    if kind in ("kill sensor", "stop sensor"):
-        return Fault(kind, SENSOR, {"strike": _strike(dice, kind, SENSOR)}, until)
-    if kind in ("kill task", "stop task"):
-        return Fault(kind, stage, {"strike": _strike(dice, kind, "stage")}, until)
-    if kind in ("kill driver", "stop driver"):
-        return Fault(kind, stage, {"driver_strike": _strike(dice, kind, "driver")}, "soon")
+    how, _, who = kind.partition(" ")
+    if how in ("kill", "stop") and (who in REQUESTS or who == "task"):
+        told: dict[str, Any] = {
+            "driver_strike" if who == "driver" else "strike": _strike(dice, how, "stage" if who == "task" else who)
+        }
+        return Fault(
+            kind, who if who in (TRIGGER, SENSOR) else stage, told, {"driver": "soon", "callback": ""}.get(who, until)
+        )
     if kind == "kill task, driver stops":
         return Fault(kind, stage, {"driver_strike": _strike(dice, "stop", "driver")}, until)
-    if kind == "kill callback":
-        return Fault(kind, stage, {"strike": _strike(dice, "kill", "callback")})
-    if kind in ("kill cleaner", "kill compactor", "stop compactor"):
-        return Fault(kind, stage, {"strike": _strike(dice, kind, kind.split()[1])}, until)
     if kind in ("clock ahead", "clock behind"):
         skew_ms = DAY_MS if kind == "clock ahead" else -DAY_MS
         return Fault(kind, dice.choice((TRIGGER, SENSOR, *stages)), {"skew_ms": skew_ms})
@@ -148,8 +144,8 @@ def _fault(dice: random.Random, kinds: dict[str, int], stages: list[str]) -> Fau
     return Fault(kind, stage)
 
 
-def _strike(dice: random.Random, kind: str, role: str) -> dict[str, Any]:
-    return {"how": kind[:4], "request": dice.randrange(1, REQUESTS[role] + 1), "after": dice.random() < 0.5}
+def _strike(dice: random.Random, how: str, role: str) -> dict[str, Any]:
+    return {"how": how, "request": dice.randrange(1, REQUESTS[role] + 1), "after": dice.random() < 0.5}
 
 
 KINDS: tuple[tuple[str, int], ...] = (
