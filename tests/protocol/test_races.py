@@ -19,14 +19,13 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Status
 from airflow_cairn.storage.local.store import LocalStore
 from tests.support.acking import ack_of
-from tests.support.children import line_of, tell
+from tests.support.children import line_of, ready, tell
 from tests.support.world.world import JOB
 
 pytestmark = pytest.mark.large
 
 ROUNDS = 24
 ONLY = (StageSpec("only"),)
-REPOSITORY = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -45,26 +44,10 @@ class Racers:
 @contextmanager
 def racers(root: Path, *roles: str) -> Iterator[Racers]:
     """Start a process for each role, and end them all."""
+    names = [f"{role} {number}" for number, role in enumerate(roles)]
     command = [sys.executable, "-m", "tests.support.world.racer", str(root), JOB]
-    processes = {
-        f"{role} {number}": subprocess.Popen(
-            [*command, role, f"{role} {number}"],
-            cwd=REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number, role in enumerate(roles)
-    }
-    try:
-        for process in processes.values():
-            assert line_of(process) == "ready\n"
-        yield Racers(processes)
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.communicate()
+    with ready([*command, name.split()[0], name] for name in names) as processes:
+        yield Racers(dict(zip(names, processes, strict=True)))
 
 
 def _pending(coordinator: Coordinator, epoch: str) -> int:

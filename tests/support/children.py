@@ -1,10 +1,34 @@
-"""Talking with a child process over its pipes."""
+"""Child processes that a test talks with over their pipes."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
+
+from scripts.setup.base import ROOT
+
+
+@contextmanager
+def ready(commands: Iterable[Sequence[str]], **options: Any) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start processes, wait until each says that it is ready, and end all of them."""
+    pipe = subprocess.PIPE
+    started: list[subprocess.Popen[str]] = []
+    try:
+        started += (
+            subprocess.Popen(each, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True, **options)
+            for each in commands
+        )
+        for process in started:
+            assert line_of(process) == "ready\n"
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def tell(process: subprocess.Popen[str], line: str) -> None:

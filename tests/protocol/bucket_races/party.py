@@ -9,14 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 
 from scripts.harness.bucket_server import BucketServer
-from tests.support.children import line_of, tell
+from tests.support.children import line_of, ready, tell
 
 ROLES = ("finisher", "aborter", "expirer", "cleaner") * 2
-REPOSITORY = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
@@ -54,29 +52,9 @@ def party(server: BucketServer, uri: str, job: str) -> Iterator[Party]:
     waiting, barrier = os.pipe()
     told = [uri, server.endpoint_url, job, str(waiting)]
     command = [sys.executable, "-m", "tests.protocol.bucket_races.contender", *told]
-    processes: list[subprocess.Popen[str]] = []
     try:
-        while len(processes) < len(ROLES):
-            processes.append(_started(command, server, waiting))
-        for process in processes:
-            assert line_of(process) == "ready\n"
-        yield Party(tuple(processes), barrier)
+        with ready([command] * len(ROLES), env={**os.environ, **server.env}, pass_fds=[waiting]) as processes:
+            yield Party(tuple(processes), barrier)
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
         os.close(waiting)
         os.close(barrier)
-
-
-def _started(command: list[str], server: BucketServer, waiting: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        cwd=REPOSITORY,
-        env={**os.environ, **server.env},
-        pass_fds=[waiting],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
