@@ -56,16 +56,14 @@ class Scene:
 def _new() -> Scene:
     """A new job, and another one's savepoint."""
     old = World()
-    for epoch in ("e1", "e2"):
-        old.run_epoch(epoch)
+    old.run_epoch("e1", "e2")
     return Scene(World(), saved(old, job="rides"))
 
 
 def _back() -> Scene:
     """A job that has gone on since the savepoint was taken, and has an epoch under way."""
     world = World()
-    for epoch in ("e1", "e2"):
-        world.run_epoch(epoch)
+    world.run_epoch("e1", "e2")
     folder = saved(world)
     world.run_epoch("e3")
     world.trigger("e4")
@@ -126,13 +124,19 @@ EACH = [
 in_each_place = pytest.mark.parametrize(("place", "name", "in_folder", "at", "fault"), EACH, indirect=["place"])
 
 
-@in_each_place
-def test_whoever_names_it_next_finishes_it(place: str, name: str, in_folder: bool, at: int, fault: Fault) -> None:
+def _struck(name: str, in_folder: bool, at: int, fault: Fault) -> Scene:
+    """Start the job from the savepoint, with a fault at a write; give what that leaves."""
     scene = scene_of(name)
     faulty = FaultyStore(scene.folder if in_folder else scene.world.store, at, fault)
     with suppress(Crashed, UnavailableError):
         scene.start(*((None, faulty) if in_folder else (faulty, None)))
     assert faulty.struck
+    return scene
+
+
+@in_each_place
+def test_whoever_names_it_next_finishes_it(place: str, name: str, in_folder: bool, at: int, fault: Fault) -> None:
+    scene = _struck(name, in_folder, at, fault)
     whole = bool(list(scene.folder.list("")))
     made = scene.world.coordinator().head().imports
     assert whole or made, "it is not deleted before it is copied"
@@ -143,18 +147,14 @@ def test_whoever_names_it_next_finishes_it(place: str, name: str, in_folder: boo
     head = scene.world.coordinator().head()
     assert [each.claimed for each in head.imports] == [False], "once"
     audit_started(scene.world, "e1", "e2")
-    scene.world.run_epoch("e3")
-    scene.world.run_epoch("e4")
+    scene.world.run_epoch("e3", "e4")
     audit_started(scene.world, "e1", "e2", "e3", "e4")
 
 
 @in_each_place
 def test_if_nobody_goes_on_with_it_the_job_does(place: str, name: str, in_folder: bool, at: int, fault: Fault) -> None:
     # semantics D2, C3, R1: what was copied does not stay for good
-    scene = scene_of(name)
-    faulty = FaultyStore(scene.folder if in_folder else scene.world.store, at, fault)
-    with suppress(Crashed, UnavailableError):
-        scene.start(*((None, faulty) if in_folder else (faulty, None)))
+    scene = _struck(name, in_folder, at, fault)
     world = scene.world
     world.clock.advance(timedelta(days=8))
     started = bool(world.coordinator().head().imports)
@@ -178,8 +178,7 @@ def _epoch(scene: Scene) -> None:
 
 
 def _rewind(scene: Scene) -> None:
-    oldest = scene.world.coordinator().head().completed[:1]
-    for entry in oldest:
+    for entry in scene.world.coordinator().head().completed[:1]:
         scene.world.coordinator().rewind(entry.id, abort_pending=True)
 
 
