@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
-from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.store import acks, attempt_documents, metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage.errors import GoneError
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.world.world import CONFIG, STAGES, World
+from tests.support.world.world import CONFIG, STAGES, World, in_flight_of
 
 EARLY = replace(CONFIG, mode="at_least_once")
 
@@ -69,14 +68,7 @@ class EarlyWorld(World):
         entry = self.coordinator().head().completed_by_id(checkpoint)
         assert entry is not None
         lines = list(metadata_file.read(self.files, entry.metadata))
-        in_flight: dict[tuple[str, str], list[str]] = {}
-        at: InFlightLine | None = None
-        for line in lines:
-            if isinstance(line, InFlightLine):
-                at = line
-            elif isinstance(line, HandleLine) and at is not None:
-                data = self.files.get(line.handle.path, max_bytes=10_000).data
-                in_flight[at.stage, at.execution.token] = json.loads(data)
+        in_flight = in_flight_of(self.files, lines)
         found: dict[str, Reads] = {}
         for line in lines:
             if isinstance(line, StageLine):

@@ -9,7 +9,6 @@ from typing import IO
 
 from airflow_cairn.checkpoint.answers import FilesProgress
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
-from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.savepoints.savepoint_format import read
@@ -17,7 +16,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointReque
 from airflow_cairn.storage import Blob, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from airflow_cairn.storage.names import check_key
 from airflow_cairn.storage.port import DeleteFailures
-from tests.support.world.world import World
+from tests.support.world.world import World, totals_of
 from tests.support.wrapped_stores import WrappedStore
 
 TARGET = "s3://elsewhere/savepoints"
@@ -111,13 +110,8 @@ def assert_whole(world: World, entry: SavepointEntry) -> integrity.Savepoint:
 
 def folded(world: World, entry: SavepointEntry) -> dict[str, bytes]:
     """State of each stage in a savepoint, as it was written."""
-    store, stage, found = folder(world, entry), "", {}
-    for line in read(store):
-        if isinstance(line, StageLine):
-            stage = line.stage
-        elif isinstance(line, HandleLine) and line.handle.output == "state.totals":
-            found[stage] = store.get(line.handle.path).data
-    return found
+    store = folder(world, entry)
+    return {stage: store.get(path).data for stage, path in totals_of(read(store)).items()}
 
 
 def standing(world: World, entry: SavepointEntry) -> list[str]:

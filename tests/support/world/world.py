@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -44,7 +45,7 @@ from airflow_cairn.checkpoint.documents.attempt import (
 )
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.head import MAX_RECORDED
-from airflow_cairn.checkpoint.documents.metadata import HandleLine, HookLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, HookLine, InFlightLine, Line, StageLine
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.checkpoint.store.attempt_documents import MAX_HELD_BYTES
@@ -93,6 +94,29 @@ def lent_by(coordinator: Coordinator) -> set[str]:
         document = coordinator.pending_document(ended)
         for uid, each in document.executions.items() if document else ():
             found |= {layout.handover(each.home, uid, each.token), layout.decline(each.home, uid, each.token)}
+    return found
+
+
+def in_flight_of(files: JobFiles, lines: Iterable[Line]) -> dict[tuple[str, str], list[str]]:
+    """Give what executions of earlier epochs wrote that some stage has still to read, by upstream and token."""
+    found: dict[tuple[str, str], list[str]] = {}
+    at: InFlightLine | None = None
+    for line in lines:
+        if isinstance(line, InFlightLine):
+            at = line
+        elif isinstance(line, HandleLine) and at is not None:
+            found[at.stage, at.execution.token] = json.loads(files.get(line.handle.path, max_bytes=10_000).data)
+    return found
+
+
+def totals_of(lines: Iterable[object]) -> dict[str, str]:
+    """Give the file of each stage's state."""
+    found, stage = {}, ""
+    for line in lines:
+        if isinstance(line, StageLine):
+            stage = line.stage
+        elif isinstance(line, HandleLine) and line.handle.output == "state.totals":
+            found[stage] = line.handle.path
     return found
 
 
@@ -411,14 +435,7 @@ class World:
 
     def in_flight(self, files: JobFiles, handover: Handover) -> dict[tuple[str, str], list[str]]:
         """Output of executions of earlier epochs that some stage has still to read, by upstream and token."""
-        found: dict[tuple[str, str], list[str]] = {}
-        at: InFlightLine | None = None
-        for line in metadata_file.read(files, handover.restore.metadata) if handover.restore else ():
-            if isinstance(line, InFlightLine):
-                at = line
-            elif isinstance(line, HandleLine) and at is not None:
-                found[at.stage, at.execution.token] = json.loads(files.get(line.handle.path, max_bytes=10_000).data)
-        return found
+        return in_flight_of(files, metadata_file.read(files, handover.restore.metadata) if handover.restore else ())
 
     def _restored(self, files: JobFiles, handover: Handover) -> tuple[list[str], tuple[Output, StateHandle] | None]:
         if handover.restore is None:
@@ -447,14 +464,8 @@ class World:
         head = self.coordinator().head()
         entry = head.latest_completed() if checkpoint is None else head.completed_by_id(checkpoint)
         assert entry is not None
-        found: dict[str, list[str]] = {}
-        stage = ""
-        for line in metadata_file.read(self.files, entry.metadata):
-            if isinstance(line, StageLine):
-                stage = line.stage
-            elif isinstance(line, HandleLine) and line.handle.output == "state.totals":
-                found[stage] = json.loads(self.files.get(line.handle.path, max_bytes=10_000).data)
-        return found
+        totals = totals_of(metadata_file.read(self.files, entry.metadata))
+        return {stage: json.loads(self.files.get(path, max_bytes=10_000).data) for stage, path in totals.items()}
 
     def counting(self) -> list[EndedEntry]:
         """The completed checkpoints of the history, oldest first, without those that were rewound."""
