@@ -53,8 +53,8 @@ class Outputs:
         """Write a DataFrame, and return what was written; with `background` only start, and return None."""
         output_id = f"{kind}.{check_name(kind, name)}"
         columns = columns_of(output_id, df, key)
-        self._take_written(kind, name)
         planned = self._writer.plan(kind, name, df, columns)
+        self._take_written(kind, name)
         if not background:
             stored = self._write(planned)
             self._add(stored)
@@ -114,8 +114,8 @@ class Outputs:
         there = self._writer.table_before(before)
         if before is not None:
             df = _fitting(df, before, columns, there)
-        self._take_written("table", name)
         planned = self._writer.plan("table", name, df, (), appended=Appended(partition_by=columns))
+        self._take_written("table", name)
         files = self._write(planned).files
         self._fence.check()
         names = {file.handle.partition for file in files}

@@ -439,6 +439,14 @@ def test_bad_input_is_refused_and_the_state_stays(
     assert now(pipeline) == [("a", 0)]
 
 
+def test_a_refused_snapshot_leaves_its_name_free(spark: SparkSession, pipeline: Pipeline) -> None:
+    with pipeline.running("r1") as epoch:
+        with pytest.raises(InvalidStateError, match="route"):
+            epoch.snapshot("totals", spark.sql("SELECT map('a', 1) AS route, 1 AS flights"), key="route")
+        epoch.update("totals", counts(spark, ("a", 1)), key="route")
+    assert now(pipeline) == [("a", 1)]
+
+
 def test_a_state_without_a_key_cannot_be_updated(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
     with pipeline.running("r1") as epoch:
         epoch.snapshot("totals", counts(spark, ("a", 1)))
