@@ -25,7 +25,7 @@ from .strict_json import SPARSE, Json
 from .unread import Unread, may_hold, one_of
 
 MAX_SLICE_BYTES = 768 * 1024
-"""Largest input of an epoch with positions and stages; the rest of an attempt's document has room beside it."""
+"""Largest size of an epoch's input, positions and stages together, as JSON; leaves room for the rest of a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Slice:
     positions: dict[str, Json] | None = None
     """Position of each source after this epoch, by the source's name."""
     base: int | None = None
-    """The completed checkpoint that `positions` belong to, 0 for none at all; None: the job has no sources."""
+    """The completed checkpoint that `positions` belong to; 0: none had completed; None: the job has no sources."""
     source_window: bool = field(default=False, metadata=SPARSE)
     """Whether a source has chosen the window; otherwise it is the run's, and sources may have read other input."""
     again: bool = field(default=False, metadata=SPARSE)
@@ -78,7 +78,7 @@ def moment_in_slice(name: str, text: str) -> datetime:
 
 def _date_of(name: str, text: str | None, zone: str) -> str:
     try:
-        # A machine without time zones knows this one.
+        # UTC is known even without a database of time zones.
         at = timezone.utc if zone == "UTC" else ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
         raise InvalidStateError(
@@ -149,14 +149,14 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRef(Unread):
-    """One attempt of an epoch. Its records begin with it, and their JSON has its fields beside their own."""
+    """Identity of one attempt. Records of an attempt inherit these fields, so their JSON has them beside its own."""
 
     checkpoint: CheckpointId
-    """In a record of a stage, its execution's home: the checkpoint that was pending when that was started."""
+    """In a stage's record: the home of its execution, the checkpoint that was pending when the execution started."""
     epoch: Epoch
     attempt: Attempt
     token: Token
-    """Names the attempt's documents; in a record of a stage, its execution's."""
+    """Token in the names of the attempt's documents; in a stage's record, the token of its execution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class RestartMemory:
     times_ms: tuple[Count, ...] = ()
     """Times of failures, oldest first, milliseconds since 1970 UTC; as many as the strategy needs."""
     delay_ms: Count = field(default=0, metadata=SPARSE)
-    """The last delay, from which the end of the incident and the beginning of the quiet time follow."""
+    """The last delay. At its end the incident ends and the quiet time begins."""
     in_a_row: Count = field(default=0, metadata=SPARSE)
     """Failures since the last quiet time."""
     server: Token = field(default="", metadata=SPARSE)
@@ -358,19 +358,19 @@ class PendingDocument(AttemptRef):
         return self.hooks.names if self.hooks else ()
 
     def stage(self, uid: str) -> StageSpec | None:
-        """Give a stage by uid, None if the checkpoint does not expect it; of an unread document no other is read."""
+        """Give a stage by uid, None if the checkpoint does not expect it; an unread document is not read as a whole."""
         found = one_of(self, "stages", b'"uid":%b' % codec.text_of(uid), StageSpec)
         return found or next((stage for stage in self.stages if stage.uid == uid), None)
 
     @property
     def members(self) -> tuple[StageSpec, ...]:
-        """The stages of mapped tasks; a document without any is not read for them."""
+        """The stages of mapped tasks; the stages of a document without any are not read."""
         if not may_hold(self, "stages", b'"member_of":'):
             return ()
         return tuple(stage for stage in self.stages if stage.member_of is not None)
 
     def execution(self, uid: str) -> Execution | None:
-        """Give the execution of a stage, None if the checkpoint does not expect it; read like a stage."""
+        """Give the execution of a stage, None if the checkpoint does not expect it; see `stage`."""
         return one_of(self, "executions", b"%b:{" % codec.text_of(uid), Execution) or self.executions.get(uid)
 
 

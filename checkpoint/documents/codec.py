@@ -1,4 +1,4 @@
-"""Bytes to JSON and back, and checks of fields: every cap of semantics W5 comes before anything is believed."""
+"""Encodes and decodes documents as JSON, and checks their fields; limits come before parsing (semantics W5)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 """A backslash and what it escapes. Outside a text a backslash is not JSON, and the parser refuses it."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Half a pair of these, which is not text; `encode` never writes one half."""
+"""The escape of a surrogate. One without its other half is not text; `encode` never writes it."""
 
-_ONE_KIND = bytes.maketrans(b"[]", b"{}")
+_BRACKETS_AS_BRACES = bytes.maketrans(b"[]", b"{}")
 _OPENING = ord("{")
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -42,7 +42,7 @@ def encode(document: Mapping[str, Any]) -> bytes:
     """Write a document: UTF-8 JSON, sorted keys, one line, so that equal documents are equal bytes.
 
     Raises:
-        InvalidStateError: it holds what JSON or UTF-8 cannot (NaN, an object of Python's own, half a surrogate pair).
+        InvalidStateError: a value has no form in JSON or UTF-8 (NaN, an object of Python's own, half a surrogate pair).
     """
     try:
         return _ENCODER.encode(document).encode() + b"\n"
@@ -54,7 +54,7 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 
 def text_of(plain: Any) -> bytes:
-    """Write a value as documents hold it.
+    """Encode one value of a document.
 
     Raises:
         InvalidStateError: as `encode`.
@@ -63,7 +63,7 @@ def text_of(plain: Any) -> bytes:
 
 
 def with_texts(document: Mapping[str, Any], texts: Mapping[str, bytes]) -> bytes:
-    """Write a document of which some fields are JSON already, as `encode` writes it.
+    """Encode a document some of whose fields are JSON already; the bytes equal those of `encode`.
 
     Raises:
         InvalidStateError: as `encode`.
@@ -81,9 +81,9 @@ def size_of(plain: Any) -> int:
 
 
 def largest_in(plain: Any) -> str:
-    """Name the value that most of a document is, with its size, for an error: `slice.sources.offsets (700,000 bytes)`.
+    """Name the value that takes most of a document, for an error: `slice.sources.offsets (700,000 bytes)`.
 
-    Goes down while one value has more than half of what holds it.
+    Descends as long as one value takes at least half of its parent.
     """
     path, size = [], size_of(plain)
     while isinstance(plain, dict | list) and plain:
@@ -97,16 +97,16 @@ def largest_in(plain: Any) -> str:
 
 
 def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTES) -> dict[str, Any]:
-    """Read a document of ours.
+    """Decode a document, and check its kind and format.
 
     Args:
         data: the object's bytes.
         kind: the document kind expected, for example `cairn.head`.
         key: where it was found, for the error text.
-        max_bytes: refuse more before parsing.
+        max_bytes: limit, checked before parsing.
 
     Returns:
-        Its fields, those of the envelope checked and taken off.
+        The document's fields without those of the envelope.
 
     Raises:
         DocumentError: it is too large, not JSON, too deep, has a key twice or a NaN, or is of another kind or format.
@@ -128,7 +128,7 @@ def check_format(document: Mapping[str, Any], *, key: str) -> None:
     """Check the version that a document names.
 
     Raises:
-        DocumentError: it names none; or it names one that this code does not know.
+        DocumentError: the version is missing, or newer than this code.
     """
     found = document.get("format")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
@@ -144,7 +144,7 @@ def check_format(document: Mapping[str, Any], *, key: str) -> None:
 
 
 def parse(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> Any:
-    """Parse JSON bytes strictly; at most `limit` levels of them.
+    """Parse JSON strictly, nested at most `limit` levels deep.
 
     Raises:
         DocumentError: not UTF-8, not JSON, deeper than `limit`, a key twice, or NaN, Infinity or half a surrogate pair
@@ -173,13 +173,13 @@ def check_depth(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> None:
     Raises:
         DocumentError: deeper than `limit`.
     """
-    # At C speed, for documents as they are. Brackets in texts count as well here, so few of them prove it.
+    # A fast path: brackets in texts are counted too, so a low count proves that the depth is allowed.
     if data.count(b"[") + data.count(b"{") <= limit:
         return
     unescaped = _ESCAPED.sub(b"", data) if b"\\" in data else data
     outside = b"".join(unescaped.split(b'"')[::2])
-    structure = outside.translate(_ONE_KIND, _NO_BRACKETS)
-    # The innermost pairs go, level by level. A list that ends as an object counts as one; the parser refuses it.
+    structure = outside.translate(_BRACKETS_AS_BRACES, _NOT_BRACKETS)
+    # Each round removes the innermost pairs. `[}` counts as a pair here; the parser refuses it.
     left = structure
     for _ in range(limit):
         if not left:
@@ -187,7 +187,7 @@ def check_depth(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> None:
         left = left.replace(b"{}", b"")
     if not left:
         return
-    # Too deep, or brackets that have no other half: the latter may be as many as they want, the parser refuses them.
+    # Either too deep, or brackets that are not closed or opened, which the parser refuses.
     depth = 0
     for bracket in structure:
         depth += 1 if bracket == _OPENING else -1

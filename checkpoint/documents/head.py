@@ -46,8 +46,8 @@ MAX_HISTORY = 100
 """Ended checkpoints that the head remembers (semantics O1)."""
 
 MAX_UNFINISHED = 16
-"""Epochs that ended without completing and whose executions are kept for a next attempt, unless more epochs may be
-pending at once: Airflow's default for active runs of a DAG. Later ones push the oldest out (`left_behind`)."""
+"""Incomplete epochs whose executions are kept for a next attempt; as many as may be pending at once, if that is more.
+16 is Airflow's default for active runs of a DAG. Later epochs push the oldest out (`left_behind`)."""
 
 MAX_RESTORES = 20
 """Restores that the head remembers."""
@@ -77,13 +77,13 @@ MAX_MIRRORS = 4
 """Mirrors of one job."""
 
 MAX_HOLDS = 8
-"""Passes to one mirror whose checkpoints are spared at once; the oldest gives way."""
+"""Passes to one mirror whose checkpoints the cleaner spares at once; a further pass drops the oldest hold."""
 
 WRITE_LOG = 64
-"""Write ids that the head remembers; older writes are settled by the decisions themselves (semantics W2)."""
+"""Write ids that the head remembers; a decision recognises an older write by its effect (semantics W2)."""
 
 MAX_RESTARTED = 100
-"""Names of stages that run again after a checkpoint, as many as the head remembers for users."""
+"""Stages that run again after a checkpoint whose names the head remembers, for users to read."""
 
 MAX_LATE = 10
 """Late acknowledgements that the head remembers of a failed checkpoint, for users to read."""
@@ -257,9 +257,9 @@ class Head(Unread):
 
         This is the epoch's newest attempt, if none is pending, the epoch has not completed, and no checkpoint has
         completed since the attempt was triggered: its executions were computed from the state that the new attempt
-        restores, too. An attempt that ended because the whole job was restored (R5) lends no executions: its epoch
-        starts over (a pause of the DAG does not count as one). Nor does an attempt that ended before a rewind, even if
-        the rewind goes back to its base. An attempt that is not carryable never becomes so again; the cleaner relies on
+        restores, too. An attempt that ended because the job was stopped or restored (R5) lends no executions: its epoch
+        starts over; a pause of the DAG is no such stop. Nor does an attempt that ended before a rewind, even if the
+        rewind goes back to its base. An attempt that is not carryable never becomes so again; the cleaner relies on
         that.
         """
         newest = self.unfinished(epoch)
@@ -286,8 +286,8 @@ class Head(Unread):
     def kept_from(self, epoch: str) -> SavepointEntry | None:
         """Give the savepoint that stops the job, if it keeps an epoch from beginning (semantics P2).
 
-        The epoch that it waits for goes on, whatever becomes of its attempts. If it waits for any next epoch, it keeps
-        none from beginning.
+        The epoch that the savepoint waits for goes on, whatever becomes of its attempts. A savepoint that waits for any
+        next epoch keeps none from beginning.
         """
         entry = self.stopping()
         return None if entry is None or entry.waits_for_next or self.stops_after(epoch) else entry
@@ -305,7 +305,7 @@ class Head(Unread):
         return len(self.history) + len(self.pending) == self.next_id - 1
 
     def unfinished(self, epoch: str) -> EndedEntry | None:
-        """Give the ended attempt that an epoch's next one follows, by itself or because a person clears a stage (F4).
+        """Give an epoch's ended attempt that another may follow, by itself or because a person clears a stage (F4).
 
         This is the epoch's newest attempt, if it has ended without completing. It need not lend executions: if another
         checkpoint has completed since, all stages that had begun run again (F2). Attempts that ended because the job
@@ -332,7 +332,7 @@ class Head(Unread):
         return next((rewind for rewind in self.rewinds if rewind.covers(checkpoint)), None)
 
     def rewound_since(self, ended: EndedEntry) -> RewindRecord | None:
-        """Give the newest rewind, if an attempt had ended before it: then only a trigger opens the epoch's next."""
+        """Give the newest rewind if an attempt had ended before it; then only a trigger opens the epoch's next one."""
         newest = self.rewinds[-1] if self.rewinds else None
         return newest if newest is not None and ended.id <= newest.through else None
 
@@ -377,10 +377,10 @@ def check_invariants(old: Head, new: Head) -> None:
 
 
 def check_no_mirror(head: Head, storage: str) -> None:
-    """Refuse whatever only the job itself may do, in a mirror that nobody has activated.
+    """Refuse an operation of the job in a mirror that nobody has activated.
 
     Raises:
-        CheckpointError: it is such a mirror.
+        CheckpointError: the head is that of such a mirror.
     """
     if head.is_mirror and head.mirror_of is not None:
         raise CheckpointError(

@@ -34,9 +34,6 @@ of them names a place or a class (semantics W5, W10)."""
 def check_format(name: str) -> None:
     """Check that an output is of a known format.
 
-    Args:
-        name: the format's name; empty for Parquet.
-
     Raises:
         ValueError: the name is not in `FORMATS`.
     """
@@ -47,9 +44,6 @@ def check_format(name: str) -> None:
 
 def check_options(options: dict[str, str]) -> None:
     """Check that a document has only options that some format allows.
-
-    Args:
-        options: the reader's options by name.
 
     Raises:
         ValueError: no format has such an option.
@@ -65,9 +59,6 @@ PROGRAM_KINDS = frozenset({"exchange", "table", "state", "files"})
 
 def check_program_kind(kind: str) -> None:
     """Check the kind of a program's output.
-
-    Args:
-        kind: the output's kind.
 
     Raises:
         ValueError: no program writes this kind.

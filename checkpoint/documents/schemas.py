@@ -37,11 +37,7 @@ _SQL = frozenset({"CURRENT_DEFAULT", "EXISTS_DEFAULT", "GENERATION_EXPRESSION"})
 
 
 def check_schema(text: str | None) -> None:
-    """Check that a schema in a document names plain Spark types only.
-
-    Args:
-        text: Spark's JSON of a schema; None where there is none.
-    """
+    """Check that a schema in a document, if there is one, names plain Spark types only."""
     if text is not None:
         plain_schema(text)
 

@@ -72,7 +72,7 @@ class ServersDocument:
         return next((each for each in fit if each.state is not ServerState.ENDING), None)
 
     def with_entry(self, entry: ServerEntry) -> ServersDocument:
-        """Give the record with an entry in the place of the one of the same nonce, or at the end."""
+        """Give the record with an entry at its end; an older entry of the same nonce goes."""
         others = [each for each in self.servers if each.nonce != entry.nonce]
         return replace(self, servers=(*others, entry))
 

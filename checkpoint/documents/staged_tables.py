@@ -1,4 +1,4 @@
-"""Tables outside of the storage: what the trigger fixes of one, and what a driver has staged for it (decision 0056).
+"""Documents of tables outside of the storage: the trigger's description, and a driver's changes (decision 0056).
 
 The trigger's answer and the committable are small. The names of the staged files are in a manifest: packed into the
 committable if they are few, in a file beside the staged ones if they are thousands.
@@ -19,13 +19,13 @@ from ...storage.records import dataclass
 from .strict_json import SPARSE, Json, from_json, to_json
 
 PREFIX = "table."
-"""Begins the names by which a table's sink is asked as a hook, told as a listener, and given committables."""
+"""Prefix of the name of a table's sink as a master hook, as a listener, and in committables."""
 
 HIDDEN = "_cairn"
 """The folder of staged files in a table's own location: the formats' readers, vacuum and orphan cleaning skip it."""
 
 DATA, DELETES, MANIFEST = "data", "deletes", "manifest"
-"""The folders of what a driver stages: rows, keys to delete, and the Parquet file whose only value is the manifest."""
+"""Folders of a driver's staged files: rows, keys to delete, and the Parquet file whose only value is the manifest."""
 
 READ = "read"
 """The folder, beside those of the drivers, of a Parquet file that lists the data files of the table as it is read."""
@@ -35,9 +35,9 @@ NESTED = ("array", "map", "struct")
 """Types with parts; PostgreSQL takes none of them."""
 
 NO_KEY = "cairn.no_key"
-"""A column's metadata has this entry, with the column's type in the table, if the format cannot find rows by it."""
+"""Entry in the metadata of a column by which the format finds no rows; its value is the column's type in the table."""
 FIELD_ID = "parquet.field.id"
-"""A column's metadata has this entry, with Iceberg's number of the column, under the name that Spark's writer knows."""
+"""Entry in a column's metadata with Iceberg's number of the column; Spark's writer knows this name."""
 
 
 class Mode(StrEnum):
@@ -54,7 +54,7 @@ BRANCH = "branch"
 
 
 class Format(StrEnum):
-    """Format of a table: its library commits."""
+    """Format of a table, by whose library Cairn commits."""
 
     ICEBERG = "iceberg"
     DELTA = "delta"
@@ -83,14 +83,14 @@ class TableDescription:
     columns: Any
     """The columns, as Spark writes a schema as JSON."""
     partition_by: tuple[str, ...] = ()
-    """Columns by whose values files are kept apart."""
+    """The partition columns."""
     partitions_in_files: bool = True
     """Whether the data files hold the partition columns; if not, the names of their folders do."""
     compression: str = "zstd"
     version: str = field(default="", metadata=SPARSE)
     """The table's version or snapshot; empty if it has none."""
     refused: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
-    """By mode, why the table does not take it."""
+    """Why the table does not take a mode, by mode."""
     read: str = field(default="", metadata=SPARSE)
     """URL of the folder with the list of the version's data files; empty if stages do not read the table."""
     read_sha256: str = field(default="", metadata=SPARSE)
@@ -102,17 +102,18 @@ class TableDescription:
     new_partition_types: tuple[str, ...] = field(default=(), metadata=SPARSE)
     """Types of its partition columns, in the same form."""
     rolls_back: bool = field(default=False, metadata=SPARSE)
-    """Whether the trigger after a rewind takes back what no longer counts."""
+    """Whether the trigger after a rewind takes back the commits that no longer count."""
     upsert_rows: int = 1_000_000
     """Most rows and deletes of one upsert."""
     upsert_terms: int = 0
     """Most combinations of the values of all key columns but one; 0: any number."""
     parts: tuple[str, ...] = field(default=(), metadata=SPARSE)
-    """Of a table that is written by branches: the parts of its name. Then `staging` begins the branches' names."""
+    """Parts of the name of a table that is written by branches; the branches' names begin with `staging` then."""
     location: str = field(default="", metadata=SPARSE)
     """URL of the folder of a table that is written by branches."""
     partition_units: tuple[str, ...] = field(default=(), metadata=SPARSE)
-    """By column, Iceberg's transform that is kept apart, `day` or `bucket[16]`; empty: the value. Without any: none."""
+    """Iceberg's transform of each partition column, such as `day` or `bucket[16]`; an empty text: the value itself. An
+    empty tuple: no column has a transform."""
     write_options: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
     """The table's settings of its Parquet files, as options of Spark's writer."""
     sorted_by: tuple[SortedBy, ...] = field(default=(), metadata=SPARSE)
@@ -148,7 +149,7 @@ class Manifest:
 
 
 def notes_of(staging: str) -> str:
-    """Give the beginning of the names of an epoch's notes, which are branches, that a stage has run again for one."""
+    """Give the prefix of an epoch's notes: branches that say that a stage has run again because `main` had moved."""
     return f"{staging}_overtaken"
 
 
@@ -178,7 +179,7 @@ class StagedRows:
     """Rows and deletes."""
     mode: Mode = Mode.APPEND
     key: tuple[str, ...] = field(default=(), metadata=SPARSE)
-    """Of an upsert."""
+    """Key columns of an upsert."""
     branch: StagedBranch | None = field(default=None, metadata=SPARSE)
     """None: rows were staged."""
     manifest: str = field(default="", metadata=SPARSE)
@@ -186,17 +187,17 @@ class StagedRows:
 
     @property
     def changes(self) -> bool:
-        """Whether the table is another one afterwards."""
+        """Whether the commit changes the table."""
         return bool(self.rows) or self.mode is Mode.REPLACE or self.branch is not None
 
     @property
     def way(self) -> str:
-        """The name of the method that staged it, for people."""
+        """Name of the method that staged the change, for people."""
         return BRANCH if self.branch else self.mode.value
 
 
 def owner_of(job: str, storage: str) -> str:
-    """Tell a job apart from others that write the table."""
+    """Give a text that tells a job apart from others that write the table."""
     return f"{job}.{digest(storage)[:8]}"
 
 
@@ -227,12 +228,12 @@ def manifest_of(text: str, *, where: str) -> Manifest:
 
 
 def packed(text: str) -> str:
-    """Give a manifest's text as a short one: names of files of one write differ in little."""
+    """Compress a manifest's text: the names of one write's files differ in little."""
     return base64.b85encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def unpacked(text: str) -> str:
-    """Give the text that `packed` has packed; empty if it was altered since."""
+    """Decompress a text of `packed`; empty if it was altered since."""
     try:
         return zlib.decompress(base64.b85decode(text)).decode()
     except (ValueError, zlib.error):
@@ -245,23 +246,23 @@ def digest(text: str) -> str:
 
 
 def digest_of_list(files: Iterable[tuple[str, Mapping[str, str | None]]]) -> str:
-    """Give the SHA-256 of a list of data files with the values that they lack, in whatever order."""
+    """Give the SHA-256 of a list of data files, in any order, with the partition values that the files do not hold."""
     return digest(json.dumps(sorted([path, sorted(given.items())] for path, given in files)))
 
 
 def types_of(columns: Mapping[str, Any]) -> dict[str, str]:
-    """Give each column's type as canonical text, without what may differ: nullability and metadata inside of it."""
+    """Give each column's type as canonical text, without nullability and metadata, which may differ."""
     return {each["name"]: json.dumps(_bare(each["type"]), sort_keys=True) for each in columns["fields"]}
 
 
 def with_another_id(staged: Mapping[str, Any], there: Mapping[str, Any]) -> str | None:
-    """Name a column that is another one of the same name than where its rows were staged."""
+    """Name a column that another one of the same name has replaced since its rows were staged."""
     before, now = ({each["name"]: each["metadata"].get(FIELD_ID) for each in of["fields"]} for of in (staged, there))
     return next((name for name, number in before.items() if number and now.get(name, number) != number), None)
 
 
 def partitions_of(table: TableDescription | Manifest) -> list[tuple[str, str]]:
-    """Give each partition column with the transform that is kept apart, empty for the value."""
+    """Give each partition column with its transform, empty for the value itself."""
     return list(zip(table.partition_by, table.partition_units or ("",) * len(table.partition_by), strict=True))
 
 
@@ -271,7 +272,7 @@ def partitions_shown(table: TableDescription | Manifest) -> str:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Give a column's name that no other one has, in any case of its letters."""
+    """Give a column name that is not taken, whatever the case of its letters."""
     while name.lower() in {each.lower() for each in taken}:
         name += "_"
     return name

@@ -62,7 +62,7 @@ def plain_json(
         what: what the value is, for the message.
         value: text, finite numbers, booleans, None, and lists, tuples and dictionaries of them.
         refusal: the error to raise.
-        later: tells whether the run replaces a value, such as another task's result; that is left as it is.
+        later: tells whether a value is replaced at run time, such as another task's result; it is left as it is.
     """
     return _Plain(what, refusal, later).copy(value, "", 1)
 

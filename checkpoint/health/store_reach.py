@@ -1,4 +1,4 @@
-"""Whether the store can be reached at all, and with which clock it answers."""
+"""Checks of a store: reach, clock, rights, conditional writes, and the rules of its bucket."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _HEADERS = {
         '`server_side_encryption` to "AES256" or "aws:kms"'
     ),
 }
-"""The first request of all is a listing: a bucket that answers it may still ask a header of writes."""
+"""Advice by right. The first request is a listing: a bucket that answers it may still demand a header on writes."""
 
 _NTP = "Set this machine's clock by NTP: `timedatectl set-ntp true`, then look at `timedatectl`"
 
 
 def check_root(store: ObjectStore) -> None:
-    """Tell a storage with no job in it from one that is not there.
+    """Check that the storage exists, although no job may be in it.
 
-    For a missing bucket the store itself answers with an error; a prefix in one is there as soon as a command names it.
+    Only a folder is checked: for a missing bucket the store answers with an error, and a prefix always exists.
 
     Raises:
         GoneError: the folder does not exist.
@@ -57,7 +57,7 @@ def check_root(store: ObjectStore) -> None:
 
 
 def comes_with_a_job(store: ObjectStore) -> bool:
-    """Tell whether the storage is a folder that is not there yet, and that the first job can make."""
+    """Tell whether the storage is a missing folder that the first job can make."""
     scheme, _, path = store.uri.partition("://")
     root = Path(unquote(path))
     if scheme != "file" or root.exists():
@@ -82,7 +82,7 @@ def clock(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
     after_ms = runtime.now_ms()
     if theirs_ms is None:
         return
-    # The answer was given between the two looks, and its date is cut to the second.
+    # The store answered between the two readings of the clock; its date is cut to the second.
     skew_ms = max(before_ms - theirs_ms - 1_000, theirs_ms - after_ms, 0)
     if skew_ms <= SKEW_MS:
         return
@@ -98,7 +98,7 @@ def clock(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
 
 
 def _explained(store: ObjectStore, refusal: StorageError) -> Finding:
-    """Give the finding that an error of the first request amounts to; the narrower classes come first."""
+    """Turn an error of the first request into a finding; the narrower classes come first."""
     nothing = "no checkpoint can be made, restored or seen"
     if refusal.code == "no_credentials":
         facts = facts_of(store.uri)
@@ -140,7 +140,7 @@ def _make(uri: str) -> str:
     return filled(facts_of(uri).make, path)
 
 
-# What these credentials may do below the root, verb by verb, and whether its conditional writes hold.
+# The rights of these credentials below the root, verb by verb, and the store's conditional writes.
 
 
 def rights(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
@@ -149,7 +149,7 @@ def rights(store: ObjectStore, runtime: Runtime) -> Iterator[Finding]:
     folder = f"{RESERVED}/doctor/"
     key = f"{folder}{runtime.new_token()}"
     upload = PendingUpload(key, runtime.new_token(), 0)
-    # In this order: what follows a write reads it, and the delete comes last.
+    # The order matters: the write comes first, for the others to find its object, and the delete last.
     verbs: tuple[tuple[str, str, Callable[[], object]], ...] = (
         (facts.put, "no checkpoint can be triggered or acknowledged", lambda: store.create(key, b"doctor")),
         (facts.get, "no checkpoint can be restored", lambda: store.get(key, max_bytes=1024)),
@@ -197,7 +197,7 @@ def conditional_writes(store: ObjectStore, runtime: Runtime) -> Iterator[Finding
 
 
 def _refusal(use: Callable[[], object]) -> str | None:
-    """Use a verb; gives why the credentials may not. Another error is not about rights."""
+    """Use a verb, and give the store's message if it forbids that; other errors are not about rights."""
     try:
         use()
     except ForbiddenError as refused:
@@ -222,7 +222,7 @@ def _quiet() -> Iterator[None]:
 
 
 def endangered(rules: BucketRules, facts: StoreFacts) -> Iterator[Finding]:
-    """Judge the rules; pure."""
+    """Report the rules that endanger checkpoints."""
     bucket = rules.bucket
     change = filled(facts.change_rules, bucket)
     for rule in rules.lifecycle:
