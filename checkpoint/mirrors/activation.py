@@ -1,11 +1,12 @@
 """Makes a mirror the job: one swap of the mirror's head, which each pass and each trigger sees (semantics M5, M6).
 
-If the first storage still answers, a caller may name it: then a pass copies what the mirror lacks while the job goes
-on, and changes nothing if it fails; the job is told, so that nothing completes there any more; a last, short pass
-brings the mirror up to it; and nothing is lost. A crash before the mirror's swap leaves a job that has moved and no
-mirror that takes over: the same call again ends the move, and giving the mirror up takes it back. Without the first
-storage, a deployment that runs there goes on until a pass, or a person, stops it: no store can know what another one,
-out of reach, decides.
+If the first storage still answers, a caller may name it, and nothing is lost. A pass copies what the mirror lacks while
+the job goes on; if it fails, the job has not changed. Then the job's head records the move, so that nothing completes
+there any more, and a second, short pass copies the rest. A crash before the mirror's swap leaves a job that has moved
+and no active mirror: the same call again ends the move, and giving the mirror up takes it back.
+
+Without the first storage, a deployment that runs there goes on until a pass or a person stops it: no store knows what
+another one decides.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ class Staged:
     names: tuple[str, ...] | None
     """Stage and name of each committable; None: its metadata cannot be read."""
     undelivered: tuple[str, ...]
-    """Listeners that had not been told of it when it was mirrored; they are told again here."""
+    """Listeners that had not been notified of it when it was mirrored; in the mirror they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """The effect of an activation, before it or after it."""
+    """The plan of an activation, or its result."""
 
     head: Head
-    """The mirror's, before it or after it."""
+    """The mirror's head, before or after the activation."""
     staged: tuple[Staged, ...]
-    """By checkpoint that is retained or has a notice waiting, newest first. Whether sinks had committed it, and what
-    later ones, no store knows."""
+    """By checkpoint, newest first. No store knows whether sinks have committed these changes, or those of later
+    checkpoints."""
 
     @property
     def done(self) -> bool:
@@ -73,7 +74,7 @@ class Activating(UseCase):
     def activate(
         self, first: ObjectStore | None = None, on_progress: Callable[[FilesProgress], None] = lambda _: None
     ) -> Activation:
-        """Make the mirror the job; change nothing where it is that already, but tell the first storage.
+        """Make the mirror the job; if it is that already, only record the move in the first storage.
 
         Args:
             first: the first storage, if it answers.
@@ -169,8 +170,8 @@ class GivingUp(UseCase):
     def give_up(self, uri: str, opened: Callable[[], ObjectStore]) -> bool:
         """Have the job forget a mirror, whose files stay; tell whether the job knew it.
 
-        If the job was to move there, and the mirror is not active, the job goes on here. No planned move can activate
-        that mirror then: it has another id.
+        If the job was to move there, and the mirror is not active, the job goes on here. The mirror gets another id, so
+        no planned move can activate it.
 
         Args:
             uri: the mirror's storage.

@@ -5,9 +5,9 @@ head, if there is none yet; the files, each under its own key, the metadata last
 files that it names no longer are deleted; one swap of the job's head ends the hold, and says how far the mirror is.
 
 A crash leaves the mirror as it was, beside files that nothing names: the next pass sees by `unswept` that a pass has
-not ended, lists the mirror once, copies only what is missing, and deletes the rest. Two passes may run at once: both
-create the same bytes under the same names, the revision of the job's head that they copy orders their swaps, and each
-deletes only what is dead by that version, and so by every later one.
+not ended, lists the mirror once, copies only what is missing, and deletes the rest. Two passes may run at once. Both
+create the same bytes under the same names. Their swaps are ordered by the revision of the job's head that they copy.
+Each deletes only what is dead by that version, and so by every later one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Pass:
     dead: Callable[[str], bool]
     """Tells whether a key is dead by that version."""
     sweeps: bool
-    """Whether an earlier pass has not ended, or runs: the mirror is listed."""
+    """Whether the mirror has to be listed, because another pass has not ended."""
 
     @property
     def latest(self) -> CompletedEntry:
@@ -106,8 +106,8 @@ class Mirroring(UseCase):
             parallel: files that are copied at once; None: `AT_ONCE`.
 
         Raises:
-            RefusedError: the target lies in the job's storage, or holds another job; or the mirror was activated, which
-                the job's head says from now on.
+            RefusedError: the target lies in the job's storage, or holds another job; or the mirror was activated, and
+                the job's head records that.
             NoCheckpointError: the job has completed no checkpoint.
             CheckpointError: the job is a mirror itself, or has moved elsewhere.
             DamagedError: a file of the checkpoint is gone or altered; the mirror is as it was.
@@ -166,7 +166,7 @@ class Mirroring(UseCase):
         return entry
 
     def _begin(self, mirror: Head, target: ObjectStore) -> _Pass:
-        """Hold the job's newest checkpoint, and look at what is dead beside it."""
+        """Hold the job's newest checkpoint, and find out which keys are dead."""
         token, fresh = self._runtime.new_token(), self._runtime.new_token()
         sweeps = False
 
@@ -199,7 +199,7 @@ class Mirroring(UseCase):
         return of
 
     def _claimed(self, begun: _Pass, heads: HeadStore, of: MirrorOf, target: ObjectStore) -> Head:
-        """Give the mirror's head, which is the first object of a mirror as of a job."""
+        """Give the mirror's head; if there is none, create it, before any other object."""
 
         def decide(head: Head, _now_ms: int) -> Decision[None]:
             if head.revision:
@@ -235,8 +235,8 @@ class Mirroring(UseCase):
         after, replaced = heads.update(decide)
         if replaced is None:
             return self._overtaken(begun, after, there.store)
-        gone, failures, lingers = self._drop(begun, there, replaced, after, named)
-        self._release(begun, begun.head, clean=not failures and not lingers)
+        gone, failures, unnamed = self._drop(begun, there, replaced, after, named)
+        self._release(begun, begun.head, clean=not failures and not unnamed)
         return Mirrored(begun.latest.id, begun.latest.epoch, files, size_bytes, gone, failures)
 
     def _copy_all(
@@ -260,7 +260,7 @@ class Mirroring(UseCase):
             moves = (partial(self._copy, copying, each, present) for each in handles)
             return in_order(moves, parallel)
 
-        # A slice after the lists that it names: an activated mirror takes one that it finds (semantics T8).
+        # A slice is copied after the lists that it names: an activated mirror takes each slice it finds (semantics T8).
         for handle in chain(copied(lacking), copied(self._described(*map(layout.epoch_slice, begun.epochs)))):
             named.add(handle.path)
             files, size_bytes = files + 1, size_bytes + handle.size_bytes
@@ -268,12 +268,12 @@ class Mirroring(UseCase):
             if self._runtime.now_ms() >= renew_at:
                 self._heads.update(lambda head, now_ms: self._renewed(head, begun, now_ms))
                 renew_at = self._runtime.now_ms() + HOLD_MS // 2
-        # Last, as of a savepoint: metadata that is there names only files that are there.
+        # The metadata comes last, as in a savepoint: where it exists, all files that it names exist.
         self._copy(copying, handle_of(begun.latest.metadata), present)
         return named, files + 1, size_bytes + begun.latest.metadata.size_bytes
 
     def _overtaken(self, begun: _Pass, mirror: Head, target: ObjectStore) -> Mirrored:
-        """End a pass that another has overtaken; what only this one has copied, the next pass finds as `unswept`."""
+        """End a pass that another has overtaken; files that only this one copied stay for the next pass (`unswept`)."""
         of, latest = mirror.mirror_of, mirror.latest_completed()
         assert of is not None
         if latest is None or self._heads.load().revision < of.revision:
@@ -298,7 +298,7 @@ class Mirroring(UseCase):
         return Decision(None, changed(head, mirrors.renewed(head, begun.id, begun.token, now_ms)))
 
     def _named(self, there: JobFiles, mirror: Head) -> set[str]:
-        """Give the keys that the newest checkpoint in the mirror names, which are there."""
+        """Give the keys that the newest checkpoint in the mirror names; their objects exist."""
         latest = mirror.latest_completed()
         keys = _beside(mirror)
         if latest is not None:
@@ -375,7 +375,7 @@ class Mirroring(UseCase):
         """Delete files that the mirror's head names no longer, and with a sweep those that no head has named.
 
         Returns:
-            Number of deleted files, failures, and whether something lingers, because the job still needs it.
+            Number of deleted files, failures, and whether files stay because the job still needs them.
         """
         if begun.sweeps:
             keys = [found.key for found in there.listing("")]
@@ -395,9 +395,9 @@ class Mirroring(UseCase):
         dead = [key for key in dict.fromkeys(keys) if begun.dead(key)]
         failures = tuple(there.delete(dead)) if dead else ()
         spared = {key for key in keys if layout.checkpoint_of(key) is not None} - {*dead, *named}
-        return len(dead) - len(failures), failures, bool(spared) and self._lingers(there, after, spared)
+        return len(dead) - len(failures), failures, bool(spared) and self._holds_unnamed(there, after, spared)
 
-    def _lingers(self, there: JobFiles, mirror: Head, spared: set[str]) -> bool:
+    def _holds_unnamed(self, there: JobFiles, mirror: Head, spared: set[str]) -> bool:
         """Tell whether the mirror holds a file that its head does not name."""
         for entry in mirror.completed:
             spared -= {entry.metadata.key, *(handle.path for handle in _handles(there, entry.metadata, ()))}
@@ -413,7 +413,7 @@ class _ActivatedError(Exception):
 
 
 def active(files: JobFiles, target: ObjectStore) -> RefusedError:
-    """Give the refusal of a pass to, or a giving up of, a mirror that was activated."""
+    """Give the error of a pass to a mirror that was activated, or of an attempt to give it up."""
     return RefusedError(
         f"the mirror in {target.uri} was activated: the job goes on there, and has stopped here. Let its DAG run "
         "with that storage. What has completed here since is not in the mirror",
@@ -472,7 +472,7 @@ def _refused(text: str, job: str, target: ObjectStore) -> RefusedError:
 
 
 def checked(old: Head, new: Head, _now_ms: int) -> Head:
-    """Check what a pass may make of a mirror's head."""
+    """Check that a pass may make this change of a mirror's head."""
     ids = [each.id for each in new.completed]
     assert new.job == old.job
     assert old.next_id <= new.next_id > max(ids, default=0)

@@ -1,4 +1,4 @@
-"""Rows of a state or a published table out of its files, by pyarrow; neither Spark nor Java runs."""
+"""Reads the rows of a state or a published table from its files by pyarrow, without Spark or Java."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..store.job_files import JobFiles
 from ..validation import did_you_mean
 from .values import Column, Kind, same, shown
 
-# How much may be read of a state where a person only wants to look at some of it.
+# The limit on reading where a person only looks at some rows of a state.
 
 
 class TooMuchToReadError(Exception):
@@ -43,7 +43,7 @@ class ReadBudget:
         """Take some bytes.
 
         Raises:
-            TooMuchToReadError: so many are not left.
+            TooMuchToReadError: fewer are left.
         """
         if size_bytes > self._bytes:
             raise TooMuchToReadError
@@ -67,7 +67,7 @@ _MANY = 4096
 _READ_BYTES = 1024 * 1024
 """Bytes of each column that are read at once; a larger page is read whole."""
 _FEW_BYTES = 128 * 1024
-"""As much where a budget bounds it: of what is read at once, the first rows need little more than one page."""
+"""The same under a budget: the first rows need little more than one page."""
 
 
 class Ranges(Protocol):
@@ -95,7 +95,7 @@ class StoredState:
         return [handle for _, handle in self.files]
 
     def cut_to(self, most: int) -> None:
-        """Keep the first files alone."""
+        """Keep only the first files."""
         if len(self.files) > most:
             self.in_order()
             del self.files[most:]
@@ -106,7 +106,7 @@ def pyarrow_parquet(reader: str) -> Any:
     """Give pyarrow's reader of Parquet.
 
     Args:
-        reader: what reads, for the message.
+        reader: name of the command or page that reads, for the message.
 
     Raises:
         InvalidConfigError: pyarrow is not installed.
@@ -121,7 +121,7 @@ def pyarrow_parquet(reader: str) -> Any:
 
 
 def has_int96(schema: Any) -> bool:
-    """Tell whether a file has moments of Parquet's old type, by its own schema as pyarrow gives it."""
+    """Tell whether a Parquet file has timestamps of the old type INT96, by its own schema as pyarrow gives it."""
     return any(schema.column(at).physical_type == "INT96" for at in range(len(schema)))
 
 
@@ -228,7 +228,7 @@ def rows_of(
 
     def read(handle: StateHandle, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         try:
-            # Else the columns' parts of a row group are read whole, and that may be a hundred megabytes for a few rows.
+            # With pre_buffer whole column chunks are read, perhaps a hundred megabytes for a few rows.
             file = parquet.ParquetFile(
                 RemoteFile(files, handle, budget),
                 pre_buffer=False,
@@ -237,7 +237,7 @@ def rows_of(
             )
             footer, int96 = file.metadata.metadata or {}, has_int96(file.schema)
             read_as = {name: Column(kinds.get(name, "boolean"), footer, int96=int96) for name in columns}
-            # By one thread: each would set memory aside for itself, which a bounded process has no room for.
+            # By one thread: each reserves memory of its own, and a bounded process has no room for that.
             for batch in file.iter_batches(batch_size=size, columns=list(columns), use_threads=False):
                 there = [name for name in columns if name in batch.schema.names]
                 if found.output.kind == "state" and (missing := {*columns} - {*there, DELETED}):
@@ -245,12 +245,12 @@ def rows_of(
                 read_in = [read_as[name].values(batch.column(name)) for name in there]
                 yield from (dict(zip(there, row, strict=True)) for row in zip(*read_in, strict=True))
         except (ValueError, KeyError, NotImplementedError, OSError) as error:
-            # pyarrow's own errors are such: an ArrowInvalid is a ValueError.
+            # These include pyarrow's errors: an ArrowInvalid is a ValueError.
             raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
 
     rows_ = merged(handles, names, found.output.key, read, budget)
     if found.output.kind == "table":
-        # A column that was added to it is not in the files before that.
+        # Files from before a column was added lack it.
         yield from ({name: shown(row.get(name), kinds[name]) for name in names} for row in rows_)
     else:
         yield from ({name: shown(row[name], kinds[name]) for name in names} for row in rows_)
@@ -291,7 +291,7 @@ class RemoteFile(io.RawIOBase):
 
 # The rows of a state that has deltas: of each key the newest (semantics K1).
 #
-# The keys of all deltas are in memory, which are a part of the state; its rows are not. A budget bounds them.
+# The keys of all deltas are in memory, bounded by a budget; the rows are not.
 
 
 DELETED = "_cairn_deleted"
