@@ -160,7 +160,7 @@ class HeldUp:
 
 
 def held_up_by(head: Head, turn: Turn) -> HeldUp:
-    """Name the DAG runs that hold up a waiting request, by the rules by which a trigger passes them over (T2)."""
+    """Name the DAG runs that hold up a waiting request until they end; a trigger then passes them over (T2)."""
     place = next((each for each in head.waiting if each.epoch == turn.epoch), None)
     ahead = head.waiting[: transitions.place_of(head.waiting, turn.epoch) - 1] if place is not None else head.waiting
     free = max(0, turn.max_concurrent - len(head.pending))
@@ -248,7 +248,7 @@ def reason_of(error: CairnError) -> Reason:
 
 
 def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) -> Head:
-    """Record and count a trigger that failed before its checkpoint got an id (T1, D5); it keeps its place."""
+    """Record and count a trigger that failed before its checkpoint got an id (T1, D5); the request keeps its place."""
     if error.kind is ErrorKind.INVALID and "source" not in error.fields:
         return head  # the request itself is wrong, so nothing of it may be written
     if head.pending_of_epoch(request.epoch) is not None or request.epoch in head.completions():
@@ -429,7 +429,7 @@ def check_owner(head: Head, asks: JobOwner, refused: str, way_out: str, storage:
     Args:
         head: the version decided on.
         asks: the owner that asks.
-        refused: end of the error's sentence that begins with both owners: the refused act, and the reason.
+        refused: end of the error's first sentence, after both owners: the refused act, and the reason.
         way_out: remedy, if the request was a mistake.
         storage: the job's storage, for the command to type; empty where the reader knows.
 

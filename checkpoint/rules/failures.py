@@ -62,9 +62,9 @@ def weigh(
     """Decide whether a restart follows a failed try (semantics F4).
 
     A try belongs to the incident of an earlier counted failure if it ran already at that time and fails before the
-    restart that follows it: it does not count, and waits for that restart. A try that began later counts. All failures
-    because one Spark server is gone are one incident, at any time (V4). Failures because of the store do not count for
-    an hour (`OUTAGE_MS`).
+    restart that follows it: its failure does not count, and the next try waits for that restart. The failure of a try
+    that began later counts. All failures because one Spark server is gone are one incident, at any time (V4). Failures
+    because of the store do not count for an hour (`OUTAGE_MS`).
 
     Args:
         rule: the job's strategy; None: another try may follow each failed one, as Airflow's retries allow.
@@ -91,7 +91,7 @@ def weigh(
     if server and server == known.server:
         delay_ms = incident.left_ms(now_ms) if incident is not None else 0
         return Restart(max(1, restarts), delay_ms, memory)
-    shared_ms = incident.left_ms(now_ms) if incident is not None and incident.took_along(began_ms, now_ms) else None
+    shared_ms = incident.left_ms(now_ms) if incident is not None and incident.includes(began_ms, now_ms) else None
     if of_store:
         since_ms = min(known.refused_ms, now_ms) if known.refused_ms > completed_ms else now_ms
         known = replace(known, refused_ms=since_ms)
@@ -183,7 +183,7 @@ class _Incident:
     restart_at_ms: int
     """Due time of the restart after it."""
 
-    def took_along(self, began_ms: int | None, now_ms: int) -> bool:
+    def includes(self, began_ms: int | None, now_ms: int) -> bool:
         """Tell whether a try that fails now ran already at the failure, and fails before its restart."""
         return began_ms is not None and began_ms < self.at_ms <= now_ms < self.restart_at_ms
 
@@ -260,11 +260,7 @@ def verdict(in_a_row: int, tolerable: int, root_cause: str) -> str:
 
 
 def regions_of(stages: tuple[StageSpec, ...]) -> tuple[frozenset[str], ...]:
-    """Give the regions of a job, in the order of their first stages (semantics F1).
-
-    Args:
-        stages: all stages of the job.
-    """
+    """Give the regions of a job, in the order of their first stages (semantics F1)."""
     joined: dict[str, set[str]] = {spec.uid: set() for spec in stages}
     for spec in stages:
         for uid in spec.pipelined:
@@ -293,7 +289,7 @@ def affected_regions(
         stages: all stages of the job.
         failed: stages that have failed.
         missing: stages whose output is gone or altered; they run again only if another stage has to read it.
-        consumers: whether downstream stages of a stage that runs again do too; False for at-least-once stages (B2).
+        consumers: whether the readers of a stage that runs again do so too; False for at-least-once stages (B2).
     """
     region = {uid: uids for uids in regions_of(stages) for uid in uids}
     readers, upstream = readers_of(stages), {spec.uid: spec.upstream for spec in stages}
@@ -355,7 +351,7 @@ def producers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
 
 
 def readers_of(stages: tuple[StageSpec, ...]) -> dict[str, list[str]]:
-    """Give by stage those that read what it writes."""
+    """Give the readers of each stage."""
     readers: dict[str, list[str]] = {stage.uid: [] for stage in stages}
     for stage in stages:
         for uid in stage.upstream:
@@ -364,7 +360,7 @@ def readers_of(stages: tuple[StageSpec, ...]) -> dict[str, list[str]]:
 
 
 def reached(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> frozenset[str]:
-    """Follow a graph from where to start, each edge once: a job may have hundreds of stages, and every claim asks."""
+    """Give the given nodes of a graph, and all that can be reached from them."""
     found: set[str] = set()
     todo = list(start)
     while todo:
@@ -376,11 +372,11 @@ def reached(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> frozens
 
 
 def members_of(stages: tuple[StageSpec, ...], upstream: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Give the names that cover several of a stage's upstreams, each with those in the order of the job.
+    """Give the mapped tasks that a stage reads, by their common names, each with its stages in the order of the job.
 
     Args:
         stages: of the job.
-        upstream: what the stage reads; a name of which it does not read all is left out.
+        upstream: the stages that the stage reads; a mapped task counts only if all its stages are among them.
     """
     found: dict[str, list[str]] = {}
     for stage in stages:

@@ -1,8 +1,8 @@
 """A job's mirrors, as pure functions of heads: holds, the mirror's head, the activation, the move (semantics M1 to M6).
 
 The head of a mirror follows from one version of the job's head, whose revision orders the passes: no older version ever
-takes the place of a newer one. What that version says of attempts that have not completed is left out, because their
-files are not copied; their epochs begin anew.
+takes the place of a newer one. Attempts that have not completed are left out, because their files are not copied; their
+epochs begin anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Lag:
     checkpoint: int | None
     """The newest checkpoint that it holds; None: no pass has ended yet."""
     completed_at_ms: int | None
-    """When that completed: the time now less this is the recovery point."""
+    """When that checkpoint completed, milliseconds since 1970 UTC; a move by a failover loses what came later."""
     behind: int
     """Completed checkpoints that it lacks; a rewind that undid its newest counts as one."""
     behind_since_ms: int | None
@@ -48,7 +48,7 @@ class Lag:
 
 
 def lags(head: Head) -> tuple[Lag, ...]:
-    """Give how far each mirror is behind, as the job's own head tells."""
+    """Give the lag of each mirror, as far as the job's own head knows."""
     return tuple(_lag(head, entry) for entry in head.mirrors)
 
 
@@ -70,7 +70,7 @@ def check_runs_here(head: Head, storage: str) -> None:
     """Refuse a trigger in a mirror that nobody has activated, and in a job that goes on elsewhere (semantics M5).
 
     Raises:
-        CheckpointError: it is one of these; the text has the command.
+        CheckpointError: the head is that of one of these; the text has the command.
     """
     if head.moved is not None:
         raise CheckpointError(
@@ -142,7 +142,7 @@ def is_held(head: Head, mirror: str, token: str) -> bool:
 
 
 def renewed(head: Head, mirror: str, token: str, now_ms: int) -> Head:
-    """Give the head in which a pass's hold lasts on; the same head if the hold has ended, or given way, by now."""
+    """Give the head with a pass's hold prolonged; the same head if the hold has ended, or was dropped for others."""
     entry = entry_of(head, mirror)
     if entry is None:
         return head
@@ -160,7 +160,7 @@ def released(head: Head, mirror: str, token: str, made: Head | None, *, clean: b
         head: the version decided on.
         mirror: the mirror's id.
         token: of the pass.
-        made: the version of the job's head that the mirror's is a copy of now; None: the pass failed, or was overtaken.
+        made: the version of the job's head that the mirror's head copies now; None: the pass failed or was overtaken.
         clean: the pass has left no file that the mirror's head does not name.
     """
     entry = entry_of(head, mirror)
@@ -168,7 +168,7 @@ def released(head: Head, mirror: str, token: str, made: Head | None, *, clean: b
         return head
     holds = tuple(each for each in entry.holds if each.token != token)
     if made is None and holds:
-        # An ended hold tells the passes beside it, which list nothing, that this one has left files.
+        # Passes that run beside this one list nothing. An ended hold tells them that this one has left files.
         holds = (*holds, *(replace(each, until_ms=0) for each in entry.holds if each.token == token))
     latest = made.latest_completed() if made is not None else None
     entry = replace(entry, holds=holds)
@@ -196,7 +196,7 @@ def mirrored(mirror: Head, source: Head, of: MirrorOf) -> Head:
     Args:
         mirror: the version of the mirror's head decided on.
         source: the version of the job's head.
-        of: what the mirror says of the job.
+        of: the mirror's record of the job.
     """
     *before, latest = source.completed  # a pass begins with the newest
     # No gap: a restore that falls back replays the epochs of the retained checkpoints that it passes over.
@@ -231,7 +231,7 @@ def owed(head: Head) -> tuple[DocumentRef, ...]:
 
 
 def _notices(head: Head) -> tuple[Notice, ...]:
-    """Give the notices of completed checkpoints that still wait, but for the mirror's own listener."""
+    """Give the waiting notices of completed checkpoints, without the mirror's own listener."""
     told = (
         replace(each, listeners=tuple(name for name in each.listeners if name != MIRROR_LISTENER))
         for each in head.undelivered_completions()
@@ -242,7 +242,7 @@ def _notices(head: Head) -> tuple[Notice, ...]:
 def begun(head: Head) -> tuple[str, ...]:
     """Give the epochs that have begun, or wait, and have not completed: a mirror of this version lacks them.
 
-    Of too many those that have ended longest ago are left out.
+    At most `MAX_UNFINISHED`: epochs that ended longest ago are left out.
     """
     done = head.completions()
     known = (each.epoch for entries in (head.history, head.pending, head.waiting) for each in entries)
@@ -253,7 +253,7 @@ def begun(head: Head) -> tuple[str, ...]:
 def to_run_again(head: Head) -> tuple[str, ...]:
     """Give the epochs that an activated mirror is known to have lacked, and that have not completed in it since.
 
-    Nothing once the history has forgotten what ended right after the activation: it cannot tell any more.
+    Empty once the history has forgotten what ended right after the activation, and can no longer tell.
     """
     of = head.mirror_of
     if of is None or not of.activated_at_ms:

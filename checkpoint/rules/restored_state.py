@@ -121,7 +121,7 @@ def match(restored: Iterable[RestoredStage], stages: Iterable[StageSpec], **wher
     found: dict[str, int] = {}
     for stage in stages:
         before, recorded = stateful.get(stage.uid), maxima.get(stage.uid, ())
-        _check_one(stage, recorded, where)
+        _check_one_maximum(stage, recorded, where)
         if stage.parallelism is None:
             continue
         stored = recorded[0] if recorded else None
@@ -132,7 +132,7 @@ def match(restored: Iterable[RestoredStage], stages: Iterable[StageSpec], **wher
     return found
 
 
-def _check_one(stage: StageSpec, recorded: tuple[int, ...], where: dict[str, str | int]) -> None:
+def _check_one_maximum(stage: StageSpec, recorded: tuple[int, ...], where: dict[str, str | int]) -> None:
     if len(recorded) > 1:
         raise InvalidStateError(
             "the checkpoint records more than one maximum parallelism of the stage, so the key groups of its state "
@@ -208,7 +208,7 @@ def check_claimed_by_stages(
             code="non_restored_state",
             **where,
             unclaimed=", ".join(each.uid for each in unclaimed),
-            state=_listed(f"{each.uid}: {name}" for each in unclaimed for name in each.state),
+            state=_first_ten(f"{each.uid}: {name}" for each in unclaimed for name in each.state),
             new=", ".join(sorted(claimed - {each.uid for each in restored})) or "none",
             stages=", ".join(sorted(claimed)),
         )
@@ -268,8 +268,7 @@ def check_claimed_by_sources(
         )
 
 
-def _listed(names: Iterable[str]) -> str:
-    """List the first ten names for an error text."""
+def _first_ten(names: Iterable[str]) -> str:
     first = list(islice(names, 11))
     return ", ".join(first[:10]) + (", …" if len(first) > 10 else "")
 
@@ -363,14 +362,14 @@ def judge_window(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -
     if overlap is Overlap.NONE:
         return None
     dag_id = head.owner.dag_id if head.owner is not None else head.job
-    again = _again(head.job, dag_id, window)
+    again = _how_to_read_again(head.job, dag_id, window)
     if overlap is Overlap.UNKNOWN:
         return InputRefused(
             INTERVAL,
             f"whether {window} has been read is not known: the job remembers what it has read from {read.exact_from} "
             f"on. Nothing was read. If no run has read it yet, {again}, which reads it without this check",
         )
-    holder, back_to = _holder(head, choice, window), _back_to(head, window)
+    holder, back_to = _checkpoint_that_read(head, choice, window), _newest_before_reading(head, window)
     if overlap is Overlap.ALL:
         return AlreadyRead(epoch, str(window), holder, back_to, again=again)
     shared = ", ".join(str(each) for each in read.shared(window)[:3])
@@ -388,8 +387,7 @@ def _runs_for(job: str, dag_id: str, windows: tuple[ReadWindow, ...]) -> str:
     return ", then ".join(f"`{_run_for(job, dag_id, each)}`" for each in windows[:3])
 
 
-def _again(job: str, dag_id: str, window: ReadWindow) -> str:
-    """Advise how to read a window again."""
+def _how_to_read_again(job: str, dag_id: str, window: ReadWindow) -> str:
     return f"trigger a run that reads it again by `{_run_for(job, dag_id, window, '--read-again')}`"
 
 
@@ -437,7 +435,7 @@ def refuse_gap(job: str, choice: RestoreChoice, slice_: Slice, owner: Owner | No
         INTERVAL,
         f"no run has read {gap}, and the job's config says on_gap='refuse'. Nothing was read. Have Airflow make the "
         f"missing runs by {backfill}, and clear this run when they have succeeded. To go on without them, "
-        f"{_again(job, owner.dag_id if owner is not None else job, window)}, which leaves the gap",
+        f"{_how_to_read_again(job, owner.dag_id if owner is not None else job, window)}, which leaves the gap",
     )
 
 
@@ -479,11 +477,11 @@ def read_after(choice: RestoreChoice, epoch: str, slice_: Slice, *, job: str) ->
     return read.having(window)
 
 
-def _holder(head: Head, choice: RestoreChoice, window: ReadWindow) -> int:
+def _checkpoint_that_read(head: Head, choice: RestoreChoice, window: ReadWindow) -> int:
     found = (each.id for each in head.completed if each.read.overlap(window) in (Overlap.ALL, Overlap.SOME))
     return next(found, choice.pointer.checkpoint if choice.pointer else 0)
 
 
-def _back_to(head: Head, window: ReadWindow) -> int | None:
+def _newest_before_reading(head: Head, window: ReadWindow) -> int | None:
     free = [each.id for each in head.completed[:-1] if each.read and each.read.overlap(window) is Overlap.NONE]
     return max(free, default=None)

@@ -147,7 +147,7 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
 
 
 def subsume(head: Head, entry: PendingEntry, detail: str, now_ms: int, *, acks: int = 0) -> Head:
-    """Abort a pending checkpoint because another epoch has completed; its own epoch is next of its kind (C2, T2)."""
+    """Abort a pending checkpoint because another epoch has completed; its own epoch goes first of its kind (C2, T2)."""
     return keep_place(abort(head, entry, Ending(Reason.CHECKPOINT_SUBSUMED, detail, acks), now_ms), entry, now_ms)
 
 
@@ -161,8 +161,8 @@ def keep_place(head: Head, entry: PendingEntry, now_ms: int) -> Head:
 def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms: int) -> Head:
     """Count a trigger that failed before its checkpoint got an id (semantics O1, D5), each time that it fails.
 
-    The counters take it for a triggered and failed checkpoint, like one whose master hooks fail. Towards the limit of
-    failures in a row it counts only if its reason does.
+    The counters include it as a triggered and failed checkpoint, like one whose master hooks fail. It counts towards
+    the limit of failures in a row only if its reason does.
     """
     weighed = failures.count_failure(head.failures, reason, tolerable, checkpoint=None, newest_success=head.latest_id())
     counted = head.counters
@@ -418,5 +418,5 @@ def was_overtaken(head: Head, handover: Handover) -> bool:
     entry = head.pending_of_epoch(handover.epoch)
     if entry is not None and why_overtaken(head, entry) is not None:
         return True
-    # No later attempt takes over executions of an overtaken one, so an attempt since the execution's own shows it.
+    # No later attempt carries over executions of an overtaken one, so an overtaken attempt since then proves it.
     return any(each.overtaken for each in head.ended_of_epoch(handover.epoch) if each.id >= handover.checkpoint)
