@@ -248,7 +248,7 @@ def in_order(moves: Iterable[Move[T] | T], parallel: int) -> Iterator[T]:
         try:
             for move in moves:
                 due.append(pool.submit(move) if callable(move) else move)
-                while due and (_stands(due[0]) or len(due) > parallel * _AHEAD):
+                while due and (_is_settled(due[0]) or len(due) > parallel * _AHEAD):
                     yield _line(due.popleft())
             while due:
                 yield _line(due.popleft())
@@ -256,7 +256,7 @@ def in_order(moves: Iterable[Move[T] | T], parallel: int) -> Iterator[T]:
             pool.shutdown(cancel_futures=True)
 
 
-def _stands(due: Future[T] | T) -> bool:
+def _is_settled(due: Future[T] | T) -> bool:
     return not isinstance(due, Future) or due.done()
 
 

@@ -283,20 +283,20 @@ def _other_way_back(store: ObjectStore, job: str, head: Head, uri: str, open_fol
         return True
     if open_folder is None:
         return False
-    # The head knows what was made, and the owner may have deleted it since (semantics P1). Only where the caller has
-    # named one: what lies elsewhere, by the record alone, is not opened.
+    # The head knows the savepoints that were made; their owner may have deleted them since (semantics P1). Only those
+    # beside the one that the caller has named are opened: a record alone is not followed elsewhere.
     made = (each.uri for each in reversed(head.savepoints) if each.status is Status.COMPLETED)
     others = (each for each in (*made, *_origins(head)) if not same_place(each, uri))
     beside = (each for each in others if same_place(each.rpartition("/")[0], uri.rpartition("/")[0]))
-    return any(_stands(open_folder, each) for each in beside)
+    return any(_is_whole(open_folder, each) for each in beside)
 
 
 def _origins(head: Head) -> tuple[str, ...]:
-    """Give the savepoints that the job has started from, newest first, unless it went back behind that since."""
+    """Give the savepoints that the job has started from, newest first, without starts that a rewind has undone."""
     return tuple(each.origin.uri for each in reversed(head.imports) if head.rewind_of(each.checkpoint) is None)
 
 
-def _stands(open_folder: OpenFolder, uri: str) -> bool:
+def _is_whole(open_folder: OpenFolder, uri: str) -> bool:
     try:
         folder = open_named(uri, open_folder)
         return not integrity.lacking(folder, integrity.load(folder))

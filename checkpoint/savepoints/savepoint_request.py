@@ -32,12 +32,12 @@ DEFAULT_TIMEOUT = timedelta(hours=24)
 
 
 def drain_run(request: str, before: SavepointEntry | None = None) -> str:
-    """Give the id of the DAG run that is to be a job's last one: the same request has the same (semantics P2).
+    """Give the id of a job's last DAG run; the same request gets the same id (semantics P2).
 
     Args:
         request: the request's id.
-        before: the request's savepoint as of now. If it has failed, its last run is over, and the next one is
-            called otherwise: Airflow has a run's id once.
+        before: the request's savepoint as of now. If it has failed, its last run is over, and the next run gets another
+            id, because Airflow takes an id only once.
     """
     seed = request if before is None or before.status is not Status.FAILED else f"{request}\n{before.id}"
     return f"cairn_drain__{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
@@ -52,25 +52,25 @@ class SavepointRequest:
     """A request for a savepoint."""
 
     target: str | None
-    """URI of the folder below which the savepoint's own folder is made; outside of the job. None is refused, with what
-    the job's DAG has given, so that the caller can name it."""
+    """URI of the folder below which the savepoint's own folder is made; outside of the job. None is refused; the error
+    has the target of the job's DAG, so that the caller can name it."""
     request: str
     """The request's id: the same one gives the same savepoint."""
     timeout: timedelta = DEFAULT_TIMEOUT
     """After this long a savepoint that is not complete has failed; more than zero. Until then its checkpoint is kept.
     """
     parallel: int = 8
-    """Files that are copied at once; at least 1, which copies them in the thread that asks."""
+    """Files that are copied at once; at least 1, and with 1 the calling thread copies them."""
     renew: bool = False
-    """Make another one if the one asked for with this id has failed; else it stays failed."""
+    """Make another savepoint if that of this id has failed; otherwise it stays failed."""
     stop: bool = False
     """Stop the job with it: no epoch begins from now on, and the job is shut down by the swap that completes the
     savepoint. If it fails, the job goes on (semantics P2)."""
     drain: str | None = None
-    """With `stop`: the epoch that is the job's last one, begins all the same and drains; the savepoint waits."""
+    """With `stop`: the job's last epoch. It still begins, and drains; the savepoint waits for it."""
     actor: str = ""
-    """The user who asks, for the record, if no process of the user waits; then each process that names the target goes
-    on with it (`SavepointEntry.actor`)."""
+    """The user who asks, for the record; set only if no process of the user waits. Then any process that has the target
+    goes on with the savepoint (`SavepointEntry.actor`)."""
 
     @property
     def kind(self) -> InterventionKind:
@@ -157,10 +157,9 @@ class StartPlan:
     gives_up: Superseded
 
 
-# Where a savepoint must not lie, or its files must not be deleted: in a job's own folder (semantics P1, P3, C3).
-# Names alone tell it of a target. A savepoint that is copied over a job's folder shares its keys. To throw it away,
-# or to claim it, would delete the job's own files, so both look for a `head.json` first: in the folder, and in each
-# one above.
+# A savepoint must not lie in a job's own folder (semantics P1, P3, C3). The name of a target shows that it does. But a
+# savepoint may have been copied over a job's folder: disposing of it, or claiming it, would delete the job's own files.
+# So both look for a `head.json` first, in the folder and in each one above.
 
 
 def is_in_job(folder: str, storage: str, job: str) -> bool:
@@ -178,7 +177,7 @@ def check_target(target: str, storage: str, job: str, **where: str | None) -> No
         **where: the task or group that names it, for the error text.
 
     Raises:
-        RefusedError: it is one of these.
+        RefusedError: the target is one of these.
     """
     if is_in_job(target, storage, job):
         raise RefusedError(
@@ -194,7 +193,7 @@ def check_target(target: str, storage: str, job: str, **where: str | None) -> No
 
 
 def among_jobs(target: str, storage: str, **where: str | None) -> RefusedError:
-    """Give the refusal of a target where only jobs' folders may be."""
+    """Give the error for a target where only jobs' folders may be."""
     return RefusedError(
         "the target lies among the storage's jobs; name a folder outside of the storage, or one in it that no job uses",
         code="savepoint_refused",

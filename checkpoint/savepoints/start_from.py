@@ -42,7 +42,7 @@ class Importing(UseCase):
     """Starts one job from savepoints."""
 
     def plan(self, folder: ObjectStore) -> StartPlan:
-        """Describe the effects of a start from a savepoint, without doing it; expired checkpoints are settled (D2).
+        """Describe the effects of a start from a savepoint, without starting; expired checkpoints are settled (D2).
 
         Raises:
             NoSavepointError: there is none, or only a part of one.
@@ -58,7 +58,7 @@ class Importing(UseCase):
 
         def decide(head: Head, _now_ms: int) -> Decision[StartPlan]:
             gives_up = given_up(head, self._back_to(head, origin))
-            record = _standing(head, lambda each: each.sha256 == origin.sha256)
+            record = _valid_start(head, lambda each: each.sha256 == origin.sha256)
             plan = StartPlan(origin, end.files, end.size_bytes, record.checkpoint if record else None, gives_up)
             return Decision(plan)
 
@@ -79,10 +79,9 @@ class Importing(UseCase):
         Epochs that the savepoint does not hold no longer count: later checkpoints of the job leave the store, pending
         ones end with `CHECKPOINT_COORDINATOR_SUSPEND`, and epochs that have completed since have to run again.
 
-        If the job has started from the savepoint before, and nothing has completed since, this only allows non-restored
-        state, if the options say so: a user whose trigger has reported unclaimed state names the same savepoint once
-        more, with that option (semantics R3). The savepoint may be gone by then, deleted by its owner or by a job that
-        has claimed it.
+        If the job has started from the savepoint before, and nothing has completed since, the call only allows
+        non-restored state, if the options say so: for a user whose trigger has reported unclaimed state (semantics R3).
+        By then the owner, or a job that has claimed the savepoint, may have deleted it.
 
         Args:
             folder: a store that is rooted at the savepoint's folder.
@@ -109,7 +108,7 @@ class Importing(UseCase):
             return found
         savepoint = self._found(folder) if options.again else self._found_or_gone(folder)
         if isinstance(savepoint, ImportRecord):
-            return self._stands(savepoint, options)
+            return self._start_from_deleted(savepoint, options)
         if options.claim:
             check_no_job(folder, self._files.store, open_folder)
         if runs is not None:
@@ -142,23 +141,25 @@ class Importing(UseCase):
         return None
 
     def _found_or_gone(self, folder: ObjectStore) -> Savepoint | ImportRecord:
-        """Read the savepoint; give the job's start from it if it was deleted since, to the last file."""
+        """Read the savepoint; if all its files were deleted since, give the record of the job's start from it."""
         try:
             return self._found(folder)
         except NoSavepointError:
             record = self._heads.observe(
-                lambda head, _now_ms: _standing(head, lambda each: same_place(each.uri, folder.uri))
+                lambda head, _now_ms: _valid_start(head, lambda each: same_place(each.uri, folder.uri))
             )
             if record is None or next(iter(folder.list("")), None) is not None:
                 raise
             return record
 
-    def _stands(self, record: ImportRecord, options: ImportOptions) -> Started:
+    def _start_from_deleted(self, record: ImportRecord, options: ImportOptions) -> Started:
         """Answer a caller that names the job's savepoint again after it was deleted."""
 
         def decide(head: Head, _now_ms: int) -> Decision[Started]:
             return Decision(
-                *_told(head, next((each for each in head.imports if each.token == record.token), record), options)
+                *_started_before(
+                    head, next((each for each in head.imports if each.token == record.token), record), options
+                )
             )
 
         return self._heads.update(decide)[1]
@@ -193,15 +194,15 @@ class Importing(UseCase):
             done = self._without_reading(head, folder, options)
             if done is not None:
                 return Decision(done)
-            record = _standing(head, lambda each: each.sha256 == origin.sha256)
+            record = _valid_start(head, lambda each: each.sha256 == origin.sha256)
             if record is not None and not options.again:
-                return Decision(*_told(head, record, options))
+                return Decision(*_started_before(head, record, options))
             # Not by `_update_settled`: an answer above ends nothing, and does not depend on what is overdue.
             settled = end_overdue(self._files, head, now_ms)
             self._check_agreed(settled, origin, options, agreed)
-            standing = settled.importing
-            if standing is not None and standing.origin.sha256 == origin.sha256:
-                return Decision(standing, changed(head, settled))
+            ongoing = settled.importing
+            if ongoing is not None and ongoing.origin.sha256 == origin.sha256:
+                return Decision(ongoing, changed(head, settled))
             entry = ImportEntry(origin, settled.next_id, self._runtime.new_token(), now_ms)
             return Decision(entry, replace(settled, next_id=settled.next_id + 1, importing=entry))
 
@@ -215,7 +216,7 @@ class Importing(UseCase):
             nonlocal gave_up
             done = next((each for each in head.imports if each.token == opened.token), None)
             if done is not None:
-                # By this call, whose answer was lost, or by another one that went on with the same import.
+                # Done by this call, whose answer was lost, or by another one that continued the same import.
                 after = _allowing(head, done, options)
                 return Decision(replace(_started(done, copied, gave_up), allowed=after is not None), after)
             if head.importing is None or head.importing.token != opened.token:
@@ -307,7 +308,7 @@ class Importing(UseCase):
         known = head.completed_by_id(checkpoint) or head.ended_by_id(checkpoint)
         epoch = known.epoch if known is not None else None
         if epoch is None and head.import_of(checkpoint) is not None:
-            # It completed no epoch, so neither the history nor a note knows of it once it is retained no more.
+            # An imported checkpoint completed no epoch: no history or note knows it once it is no longer retained.
             epoch = layout.import_epoch(checkpoint)
         if epoch is None and completed_epochs.find(self._files, head, origin.epoch) == checkpoint:
             epoch = origin.epoch
@@ -353,20 +354,20 @@ def _origin(folder: ObjectStore, savepoint: Savepoint) -> SavepointOrigin:
     )
 
 
-def _standing(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportRecord | None:
+def _valid_start(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportRecord | None:
     """Give the record of the job's start from a savepoint, unless the job has gone back behind it since."""
     found = (each for each in reversed(head.imports) if same(each.origin))
     return next((each for each in found if head.rewind_of(each.checkpoint) is None), None)
 
 
-def _told(head: Head, record: ImportRecord, options: ImportOptions) -> tuple[Started, Head | None]:
+def _started_before(head: Head, record: ImportRecord, options: ImportOptions) -> tuple[Started, Head | None]:
     """Answer a caller that names the job's savepoint again."""
     after = _allowing(head, record, options)
     return Started(record.checkpoint, False, record.origin, allowed=after is not None), after
 
 
 def _allowing(head: Head, record: ImportRecord, options: ImportOptions) -> Head | None:
-    """Give the head in which the next restore may leave state behind; None if it may already, may not, or is past."""
+    """Let the next restore leave state behind; None if it may already, the options do not ask, or it has been made."""
     latest = head.latest_completed()
     allows = options.allow_non_restored_state and not record.allow_non_restored_state
     if not allows or latest is None or latest.id != record.checkpoint:
@@ -379,7 +380,7 @@ def _started(record: ImportRecord, copied: Copied, gave_up: Superseded, *, creat
     return Started(record.checkpoint, created, record.origin, copied.files, copied.size_bytes, gave_up)
 
 
-# What becomes of a savepoint that the job owns: it is deleted once the job has its copy (semantics R6: CLAIM).
+# A savepoint that the job owns is deleted once the job has its copy (semantics R6: CLAIM).
 
 
 def record_to_delete(head: Head, folder: ObjectStore) -> ImportRecord | None:
