@@ -102,13 +102,13 @@ class JobRow:
     failed_since: int = 0
     """Attempts that have failed since the newest completed checkpoint, as far as the history remembers them."""
     failed_checkpoint: int | None = None
-    """The newest of these attempts; None: there is none."""
+    """The newest of these attempts."""
     failure: str | None = None
     """Why that attempt failed."""
     running_attempt: int | None = None
     """Attempt number of the newest pending checkpoint; None: no checkpoint is pending."""
     running_since_ms: int | None = None
-    """Time of its trigger; None: no checkpoint is pending."""
+    """Time of its trigger."""
     due_at_ms: int | None = None
     """Time since which the oldest requested input waits for a checkpoint; None: none waits."""
     savepoint_at_ms: int | None = None

@@ -26,7 +26,7 @@ from . import wording
 from .stats import Tally
 
 NESTED = 60
-"""Characters of a nested type that are given."""
+"""Characters of a type's text that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """One thing that a stage keeps in a checkpoint."""
+    """One output, or one small value, of a stage in a checkpoint."""
 
     stage: str
     kind: str
@@ -57,9 +57,8 @@ class StateRow:
     files: int = 0
     size_bytes: int = 0
     partition_by: tuple[str, ...] = ()
-    """Columns by which the rows of a table are kept apart."""
+    """Partition columns of a table."""
     partitions: int = 0
-    """Number of different values."""
     folder: str = ""
     """Relative to the job's prefix; an older checkpoint's if the stage left it unchanged. Empty where it has none."""
 
@@ -170,7 +169,7 @@ class FileRow:
     """One file."""
 
     stage: str
-    """The stage that keeps it; of what is in flight, the one that wrote it."""
+    """The stage that keeps the file; for data in flight, the stage that wrote it."""
     output: str
     subtask: int
     path: str
@@ -188,7 +187,7 @@ class FilePage:
     first: int
     """Number of the first one, from 0."""
     files: int
-    """All that the checkpoint names of what was asked for."""
+    """Number of files that the checkpoint names, of the stage or of all."""
     rows: tuple[FileRow, ...]
 
     def as_json(self) -> dict[str, Json]:
@@ -200,7 +199,7 @@ class FilePage:
 def checkpoint_files(
     coordinator: Coordinator, checkpoint: int, *, stage: str | None = None, first: int = 0, limit: int = 100
 ) -> FilePage:
-    """Give some files of a checkpoint, each checked as a restore checks it: those, and no others.
+    """Give some files of a checkpoint, and check only these, as a restore does.
 
     Args:
         coordinator: of the job.
@@ -260,7 +259,7 @@ class SourceSlice:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Inputs and outputs."""
+    """Inputs and outputs of a stage or an epoch."""
 
     sources: tuple[SourceSlice, ...] = ()
     restored: tuple[StateRow, ...] = ()
@@ -270,7 +269,7 @@ class Flow:
     written: tuple[StateRow, ...] = ()
     """Outputs written now, with their files and bytes; outputs taken over unchanged are left out."""
     published: tuple[StateRow, ...] = ()
-    """Tables that readers see, without their files: also those that the epoch did not touch."""
+    """Tables that readers see, without their files; includes tables that the epoch did not change."""
     rows: Mapping[StateRow, int] = field(default_factory=dict)
     """Number of rows in the written files, where that is known (semantics A1)."""
 
@@ -308,8 +307,8 @@ def rows_written(coordinator: Coordinator, checkpoint: int) -> dict[str, int | N
     """Give how many rows the epoch of a completed checkpoint wrote to each table that the checkpoint publishes.
 
     Returns:
-        Rows by table: 0 where the epoch has written nothing to it, None where the number is not known of one of the
-        files (semantics A1). None as a whole: the checkpoint is not retained any more.
+        Rows by table: 0 if the epoch wrote nothing to it, None if the number of one of its files is unknown (semantics
+        A1). None in place of the dictionary: the checkpoint is no longer retained.
     """
     entry = coordinator.head().completed_by_id(checkpoint)
     if entry is None:
@@ -334,7 +333,7 @@ def rows_written(coordinator: Coordinator, checkpoint: int) -> dict[str, int | N
 def _is_new(output: Output, handle: StateHandle) -> bool:
     """Tell whether a file that an epoch wrote holds the epoch's own rows.
 
-    Small files of a table that grows, which are written anew as one, lie beside its new files in a folder of their own.
+    Small files of a growing table that were merged into one lie in another folder than its new files.
     """
     return output.kind != TABLE or handle.path.startswith(output.folder)
 
@@ -362,7 +361,7 @@ def _source(name: str, part: object) -> SourceSlice:
 
 
 def files_read(read: Slice) -> list[str]:
-    """Say of each source of files what it gave an epoch to read."""
+    """Describe for people what an epoch reads from each source of files."""
     return [_text(each) for each in sources_of(read) if each.uri]
 
 
@@ -412,7 +411,7 @@ def _written(files: JobFiles, handover: Handover, below: str) -> dict[StateRow, 
 def _acknowledged(files: JobFiles, stage: str, execution: Execution) -> AckDocument | None:
     try:
         return acks.read_ack(files, stage, execution)
-    except GoneError:  # it declined, or a cleaner came by
+    except GoneError:  # the stage declined, or a cleaner has deleted the acknowledgement
         return None
 
 

@@ -102,7 +102,7 @@ class Overview:
     failed: CheckpointDetails | None = None
     """The newest checkpoint, if it has failed and still counts."""
     gaps: tuple[ReadWindow, ...] = ()
-    """Between the windows that the newest completed checkpoint has read, oldest first (semantics T8)."""
+    """Gaps between the windows that the newest completed checkpoint has read, oldest first (semantics T8)."""
     mirrors: tuple[Lag, ...] = ()
     """Lag of each mirror of the job (semantics M4)."""
     elsewhere: MirrorOf | Moved | None = None
@@ -152,7 +152,7 @@ class Overview:
 
 
 def overview(coordinator: Coordinator) -> Overview:
-    """Look at a job. Costs the reads of its list, and a few more if checkpoints are pending."""
+    """Give the overview of a job, at the cost of its list and a few more reads if checkpoints are pending."""
     head = coordinator.head()
     newest = sorted(head.pending, key=lambda entry: entry.id, reverse=True)[:PENDING]
     found = listing(coordinator)
@@ -175,7 +175,7 @@ def overview(coordinator: Coordinator) -> Overview:
 
 
 def alarms(found: Overview, storage: str, now_ms: int) -> tuple[Alarm, ...]:
-    """List alarms and notes for a person, the most urgent first; pure.
+    """List alarms and notes for a person, the most urgent first.
 
     Args:
         found: the job.
