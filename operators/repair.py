@@ -1,4 +1,4 @@
-"""Operators for DAGs of repair: one finds what is wrong, the other ends what is pending before stages are cleared."""
+"""Operators for repair DAGs: one runs `cairn doctor`, the other restores before stages are cleared."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class CairnDoctorOperator(BaseOperator):
         dag_to_check: a DAG that must exist and not be paused; needs the connection (templated).
         max_age: maximum age of the latest completed checkpoint of each job; None: any age.
         read_only: write nothing to the storage; skips the checks of write access and of conditional writes.
-        cluster: check the Spark, Java and Python of the cluster too, with a small application that runs there for at
-            most five minutes, of a service or in deploy mode `cluster` 20.
+        cluster: check the Spark, Java and Python of the cluster too, by a small application that runs there for at most
+            five minutes, or 20 on a service and in deploy mode `cluster`.
         spark_conn_id: with `cluster`: the Spark connection of the stages, of type `spark` or `spark_connect`;
             `spark_default` by default.
         stage: with `cluster`, in place of a connection: the task id of a stage of this DAG. The application starts as
             the stage does. On a service, and in deploy mode `cluster`, the driver looks at the storage too.
-        tables: those of a group, to check each with its connection.
+        tables: the `tables` of a group, each checked with its connection.
         fail_on: `"error"`, `"warning"` or `"never"`: the lowest severity of a finding that fails the task, with
             `CheckpointError` (`unhealthy`).
         **kwargs: arguments of every operator.

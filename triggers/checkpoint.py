@@ -58,8 +58,8 @@ class CheckpointTrigger(PollingTrigger):
         epoch: the epoch's name (`layout.epoch_name`).
         aws_conn_id: Airflow connection of type `aws`; None: boto3's own chain.
         poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
-            news, at most 30 s. If the task of the last stage completes the checkpoint, it grows to half of that time
-            until it reaches six intervals.
+            news, at most 30 s. If the task of the last stage completes the checkpoint, the pause grows to half of the
+            time without news, at most six intervals.
         asked: the checkpoint for which the task has already cleared the tasks that must run again; only a task may
             clear.
         rechecks: whether the task looks from time to time: only it sees that the DAG file no longer has a stage.
@@ -154,7 +154,7 @@ def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:
 
 
 def asks_for_clear(progress: Progress) -> TypeGuard[Waiting | Failed]:
-    """Return whether tasks must run again that have not started: a task that may clear them must look (C2, F1).
+    """Return whether some tasks that must run again have not started: a task that may clear them must look (C2, F1).
 
     Tasks that failed by themselves have no claimant: Airflow retries them.
     """

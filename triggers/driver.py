@@ -229,6 +229,6 @@ _services: WeakValueDictionary[str, _Service] = WeakValueDictionary()
 
 
 def _service(trigger: DriverTrigger) -> _Service:
-    """Return what the triggers share that ask the same service by the same connection."""
+    """Return the `_Service` of all triggers that ask the same service by the same connection."""
     same = json.dumps([trigger.operator, trigger.fields], sort_keys=True)
     return _services.setdefault(same, _Service())

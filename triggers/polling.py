@@ -85,8 +85,8 @@ class PollingTrigger(BaseTrigger):
     async def look(self, at: Callable[[Coordinator], R]) -> R | TriggerEvent | None:
         """Look once.
 
-        If the store cannot be reached, the error is logged and the look repeated later; so it is for some minutes if
-        the store refuses the credentials. Other errors end the wait.
+        If the store cannot be reached, or for some minutes if it refuses the credentials, the error is logged and the
+        look repeated later. Other errors end the wait.
 
         Args:
             at: the question to the coordinator; runs in a thread.

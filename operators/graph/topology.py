@@ -34,14 +34,14 @@ Hop = tuple[str, str]
 
 def stages_of(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> tuple[StageSpec, ...]:
     """Return the stages as the whole DAG file declares them."""
-    ways = _Ways(tasks, pipelined)
-    ways.check()
-    return tuple(ways.spec(task) for task in tasks)
+    paths = _Paths(tasks, pipelined)
+    paths.check()
+    return tuple(paths.spec(task) for task in tasks)
 
 
 def show_exchanges(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> None:
     """Label the pipelined edges for the graph view."""
-    for up, down in sorted(_Ways(tasks, pipelined).pipelined):
+    for up, down in sorted(_Paths(tasks, pipelined).pipelined):
         label_edge(tasks[0].operator.dag, up, down)
 
 
@@ -51,8 +51,8 @@ def plain_tasks_after(tasks: Sequence[StageTask]) -> dict[str, tuple[str, ...]]:
     These are the tasks behind it, up to the next stage or the end of their `CheckpointedTaskGroup`. A stage without
     such tasks has no entry.
     """
-    ways = _Ways(tasks, frozenset())
-    found = {task.uid: tuple(sorted(ways.plain_after(task.task_id))) for task in tasks}
+    paths = _Paths(tasks, frozenset())
+    found = {task.uid: tuple(sorted(paths.plain_after(task.task_id))) for task in tasks}
     return {uid: plain for uid, plain in found.items() if plain}
 
 
@@ -62,10 +62,10 @@ def skippable_upstreams(tasks: Sequence[StageTask], task_id: str) -> tuple[Stage
     By Airflow's default trigger rule, tasks after a skipped task are skipped too. So the result is empty unless a task
     on the path has another rule.
     """
-    return _Ways(tasks, frozenset()).may_be_skipped(task_id)
+    return _Paths(tasks, frozenset()).may_be_skipped(task_id)
 
 
-class _Ways:
+class _Paths:
     """The paths between stages: edges of the DAG, with any number of plain tasks in between."""
 
     def __init__(self, tasks: Sequence[StageTask], pipelined: Set[Hop]) -> None:
@@ -74,8 +74,8 @@ class _Ways:
         for task in tasks:
             self._stages.setdefault(task.task_id, []).append(task)
         self._marked = pipelined
-        said = (self._hops_to(task.task_id) for task in tasks if task.operator.exchange == PIPELINED)
-        self.pipelined: Set[Hop] = frozenset(pipelined).union(*said)
+        declared = (self._hops_to(task.task_id) for task in tasks if task.operator.exchange == PIPELINED)
+        self.pipelined: Set[Hop] = frozenset(pipelined).union(*declared)
         self._members: dict[str, list[str]] = {}
         for task in tasks:
             if task.member_of is not None:
@@ -99,8 +99,8 @@ class _Ways:
             ends = {down, *self._after(down, self.pipelined)} if down not in self._stages else {down}
             if self._stages.keys().isdisjoint(begins) or self._stages.keys().isdisjoint(ends):
                 raise InvalidConfigError(
-                    f"{up} >> Pipelined() >> {down} is not part of a pipelined way from one stage to another. Draw the "
-                    "edge without Pipelined(), or mark each edge of the way",
+                    f"{up} >> Pipelined() >> {down} is not part of a pipelined path from one stage to another. Draw "
+                    "the edge without Pipelined(), or mark each edge of the path",
                     task=down,
                     stages=", ".join(sorted(self._stages)),
                 )
@@ -164,11 +164,11 @@ class _Ways:
 
 
 def first_stages_of(trigger: TriggerOperator) -> tuple[TaskRef, ...]:
-    """Return the tasks that may do the trigger task's work, one of them; empty if the trigger task does it itself.
+    """Return the tasks of which one does the trigger task's work; empty if the trigger task does it itself.
 
-    The result is not empty only if all tasks after the trigger are stages of the same `CheckpointedTaskGroup`, mapped
-    or not, that follow no other task. A plain task might read the trigger's result, and `wait_for_checkpoint` needs
-    a task to wait for.
+    The result is empty unless all tasks after the trigger are stages of the same `CheckpointedTaskGroup`, mapped or
+    not, that follow no other task. A plain task might read the trigger's result, and `wait_for_checkpoint` needs a task
+    to wait for.
 
     Args:
         trigger: a task of a DAG file that is parsed completely.
@@ -217,21 +217,13 @@ def stands_aside(trigger: TriggerOperator) -> bool:
 
 
 def triggers_alone(trigger: TriggerOperator) -> bool:
-    """Return whether only one task can trigger.
-
-    Args:
-        trigger: see `first_stages_of`.
-    """
+    """Return whether only one task can trigger."""
     first = first_stages_of(trigger)
     return len(first) == 1 and first[0].map_index < 0
 
 
 def trigger_task(trigger: TriggerOperator) -> TaskRef:
-    """Return a task that triggers the checkpoint if it runs.
-
-    Args:
-        trigger: see `first_stages_of`.
-    """
+    """Return a task that triggers the checkpoint if it runs."""
     first = first_stages_of(trigger)
     return first[0] if first else TaskRef(trigger.task_id)
 
@@ -263,7 +255,7 @@ def trigger_of(task: StageOperator) -> TaskRef | None:
     """Return the task that triggers the checkpoints of a stage's job; None if the DAG does not have exactly one.
 
     Args:
-        task: the stage's task. In a group its trigger is the group's; outside, the one with the same storage and job.
+        task: the stage's task. In a group the trigger is the group's; outside, that of the same storage and job.
     """
     found = _trigger_operator(task)
     return trigger_task(found) if found is not None else None

@@ -30,8 +30,8 @@ log = logging.getLogger("airflow_cairn")
 
 
 LAST_RUN_S = 60.0
-"""Seconds between two questions of a drain whether the job's last run has ended. Other runs of the job see the end
-within their `recheck_interval`."""
+"""Seconds after which a drain asks again whether the job's last run has ended. Other runs of the job see the end within
+their `recheck_interval`."""
 
 LISTENERS_S = 30.0
 """Seconds after which a stop that waits for listeners notifies them again itself."""

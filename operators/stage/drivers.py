@@ -128,10 +128,10 @@ class DurableSubmit(SparkSubmitOperator):
             del hook._poll_k8s_driver_via_api
 
     def on_kill(self) -> None:
-        """End the driver as the provider does; on Kubernetes also one whose submission has not said yet which it is."""
+        """End the driver as the provider does; on Kubernetes also a driver whose pod's name is not known yet."""
         hook = self._hook
         if hook is not None and hook._is_kubernetes:
-            # The provider's waits for an answer without a limit.
+            # The provider's method waits for an answer without a limit.
             hook._delete_driver_pod = self._end_pods  # type: ignore[method-assign]
         super().on_kill()
         if hook is not None and hook._should_track_driver_via_k8s_api() and not hook._kubernetes_driver_pod:
@@ -208,7 +208,7 @@ class SubmittedDrivers:
             return False  # submitting meets the same error and reports it as the stage's
 
     def find(self, tokens: Sequence[str]) -> dict[str, str]:
-        """Return the driver that was submitted last, if it is of one of these executions; on Kubernetes, all of them.
+        """Return the last submitted driver, if one of these executions owns it; on Kubernetes, the drivers of all.
 
         Raises:
             Exception: the Kubernetes client's.
@@ -225,7 +225,7 @@ class SubmittedDrivers:
         return found
 
     def others(self, token: str, replaced: Sequence[str]) -> Iterable[str]:
-        """Return the drivers of other executions than this one that are known; see `find`."""
+        """Return the known drivers of other executions; see `find`."""
         last = self._last()
         known = [] if last is None else [last[0]]
         return self.find([each for each in dict.fromkeys((*known, *replaced)) if each != token]).values()

@@ -68,7 +68,7 @@ class EpochStage(StageOperator):
         exchange: Exchange | None,
         airflow_api_conn_id: str | None,
     ) -> CheckpointScope | None:
-        """Check and keep the options of a stage, which `SparkEpochOperator` describes; gives the group's."""
+        """Check and keep the options of a stage, which `SparkEpochOperator` describes; return those of its group."""
         scope = scope_of(self.task_group)
         self.completes = scope is None or not commit_checks(scope.listeners)
         if scope is not None:
@@ -90,9 +90,10 @@ class EpochStage(StageOperator):
 
     @property
     def trigger_rule(self) -> TriggerRule:
-        """The author's rule; `always` in place of the default where Airflow need not pass over the trigger task before.
+        """The author's rule; `always` in place of the default if the stage need not wait for the trigger task.
 
-        Airflow passes over a task in one round of its scheduler, sleeps, and looks at the tasks after it in the next.
+        That saves a round of Airflow's scheduler: it passes over the trigger task in one round, sleeps, and looks at
+        the stage in the next.
         """
         if self._trigger_rule != TriggerRule.ALL_SUCCESS:
             return self._trigger_rule
@@ -162,7 +163,7 @@ class EpochStage(StageOperator):
     def _end_with(
         self, context: Context, settings: JobSettings, run: StageRun, until_end: Callable[[], None]
     ) -> dict[str, Any]:
-        """Run the application to its end by a function, check that it has acknowledged, and do what follows."""
+        """Run the application to its end by a function, check its acknowledgement, and complete if it was the last."""
         from .trigger_and_complete import complete_if_last
 
         self._run, it = run, run.handover

@@ -257,10 +257,10 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
 
     def _keep_client(self, client: ConnectClient) -> None:
         self._client = client
-        client.on_application = self._hear_of
+        client.on_application = self._link_to
 
-    def _hear_of(self, application: Application) -> None:
-        """Link the page to the running application; at the task's end Airflow asks `SparkLink` again."""
+    def _link_to(self, application: Application) -> None:
+        """Link the task's page to the running application; at the task's end Airflow asks `SparkLink` again."""
         self.spark_place = SparkPlace(application, self._conn_id)
         try:
             address = self.spark_place.now()
@@ -299,7 +299,7 @@ class SparkEpochOperator(EpochStage, DurableSubmit):  # type: ignore[misc]  # th
             py_files=",".join(filter(None, [self.py_files, extras.runtime])),
             environment=extras.environment,
             token=self._token,
-            on_application=self._hear_of,
+            on_application=self._link_to,
         )
 
     def _check_author_settings(self, *, rendered: bool) -> None:

@@ -87,7 +87,7 @@ def let_trigger_run(why: str, stage: str, where: Where, conn_id: str | None) -> 
     """Have the task that triggers open the epoch's next attempt, and end this try without counting it (T7, T8).
 
     Args:
-        why: the reason why the trigger must run and no stage can take its place.
+        why: why the trigger must run and no stage can take its place.
         stage: the stage's uid.
         where: the stage's DAG run.
         conn_id: the connection to Airflow's API; None: a user clears.
@@ -143,7 +143,7 @@ class GroupTasks:
     """The connection to Airflow's API; None: a user clears."""
 
     def trigger_again(self, ti: RuntimeTaskInstanceProtocol, progress: Failed) -> None:
-        """Have the task that triggers open the epoch's next attempt, unless it is about to.
+        """Have the task that triggers open the epoch's next attempt, unless that task is about to.
 
         Raises:
             AirflowFailException: only a user can make it run; the message says what to clear.

@@ -60,7 +60,7 @@ NUMBERS = ("num_executors", "executor_cores", "total_executor_cores")
 """Options that are whole numbers above 0, or texts of them: the provider drops 0, and Spark refuses '0'."""
 
 SECONDS = "status_poll_interval"
-"""The provider passes it to sleep, so a text is not allowed."""
+"""Option in seconds; the provider passes it to `sleep`, so a text is not allowed."""
 
 _WHOLE = re.compile(r"\A[0-9]{1,10}\Z")
 _LARGEST = 2**31 - 1

@@ -157,7 +157,7 @@ ELSEWHERE = (
     r"cairn compact \(or submit",
     r"^cairn (?:diff|state|server|server authority)$",
     r"Run a backfill for what is left, and mark this run",
-    r"mark each edge of the way",
+    r"mark each edge of the path",
     # Of a run of whose files another has read some: the callback and `cairn show` beside it still lead back to a clear.
     r"[Mm]ark this run as done",
     # Logs say these beside the error that the task ends with, or of a task that goes on.

@@ -1,4 +1,4 @@
-"""Every shape that a group may have: a pipelined way over a plain task, a branch, a mapped and a skipped stage.
+"""Every shape that a group may have: a pipelined path over a plain task, a branch, a mapped and a skipped stage.
 
 And a group whose several first stages have a master hook, which can be held as an application can, at the point `hook`.
 """

@@ -102,7 +102,7 @@ def test_a_consumer_says_it_of_whole_ways() -> None:  # semantics F1
 )
 def test_half_a_pipelined_way_is_refused(draw: Callable[..., Any]) -> None:
     with (
-        pytest.raises(InvalidConfigError, match=r"is not part of a pipelined way from one stage to another"),
+        pytest.raises(InvalidConfigError, match=r"is not part of a pipelined path from one stage to another"),
         epoch_group(),
     ):
         draw(stage("a"), plain("gate"), stage("b"))
