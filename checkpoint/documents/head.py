@@ -385,7 +385,7 @@ def check_no_mirror(head: Head, storage: str) -> None:
     if head.is_mirror and head.mirror_of is not None:
         raise CheckpointError(
             f"this is a mirror of the job in {head.mirror_of.uri}, and nobody has activated it. If that storage is "
-            f"away, or the job is to move, type: `cairn activate {head.job} --storage {storage}`",
+            f"down, or the job is to move, type: `cairn activate {head.job} --storage {storage}`",
             code="mirror_not_activated",
             job=head.job,
         )
