@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("airflow_cairn")
 
+ACKNOWLEDGED: set[str] = set()
+"""Tokens of the executions that this process has acknowledged: a second block of an application does not begin."""
+
 _HEADER_BYTES = MAX_MARKER_BYTES // 2
 """Room in a marker for outputs and values; the rest is for the list of the acknowledgement's further parts."""
 
@@ -103,6 +106,7 @@ def acknowledge(reports: ExecutionReports | Coordinator, handover: Handover, ack
         raise already_acknowledged(handover)
     if answer is not AckAnswer.SUCCESS:
         raise replaced(handover, f"the head answered {answer}")
+    ACKNOWLEDGED.add(handover.token)
     size = sum(handle.size_bytes for subtask in ack.subtasks for handle in subtask.handles)
     log.info(
         "Checkpoint %d · epoch %s · stage %s: acknowledged %d subtasks, %d bytes",

@@ -34,7 +34,7 @@ from .data_checks import DataChecks
 from .epoch_state import EpochState
 from .event_time.event_time import EventTime, Parts
 from .execution import log_lines
-from .execution.fence import Fence
+from .execution.fence import Fence, already_acknowledged
 from .execution.log_lines import print_log_lines
 from .execution.transport import conf_of, session
 from .handover import conf
@@ -124,7 +124,7 @@ class Epoch(EpochState):
 
         Raises:
             InvalidConfigError: the application was not submitted by a SparkEpochOperator.
-            FencedError: the application's attempt has been replaced and cleaned.
+            FencedError: the application's attempt has been replaced and cleaned, or this process has acknowledged it.
             DocumentError: the handover is broken, or of another job or a newer format.
             UnavailableError: the store did not answer.
             ForbiddenError: the store refused this driver's credentials.
@@ -148,6 +148,8 @@ class Epoch(EpochState):
                 key=handed.handover_key,
                 store=store.describe(),
             ) from error
+        if handover.token in acknowledging.ACKNOWLEDGED:
+            raise already_acknowledged(handover)
         owner = f"{handed.storage}/{handed.job}/{handover.stage}"
         local = LocalState.beside(handed.local_state, handed.local_state_bytes, owner)
         return cls(spark, store, handover, local=local, sources=handed.sources)
@@ -381,7 +383,7 @@ class Epoch(EpochState):
 
         Raises:
             InvalidStateError: the block was entered before.
-            FencedError: the attempt can no longer count, or has acknowledged already.
+            FencedError: the attempt can no longer count, or is known to have acknowledged already.
         """
         if self._phase != "new":
             raise InvalidStateError("an epoch is entered once; use one `with Epoch.current() as epoch:` an application")

@@ -186,7 +186,9 @@ class Completion(UseCase):
             )
         return answer
 
-    def complete_if_last(self, epoch: str, stage: str, *, looked: bool = True) -> EpochCompleted | None:
+    def complete_if_last(
+        self, epoch: str, stage: str, *, looked: bool = True, own: AckDocument | None = None
+    ) -> EpochCompleted | None:
         """Complete the epoch's checkpoint if all stages have acknowledged; called by each stage that has (C1, D3).
 
         So the checkpoint completes before `wait_for_checkpoint` has started. That task settles all other cases: stages
@@ -204,6 +206,8 @@ class Completion(UseCase):
             stage: the stage's uid.
             looked: whether this process has read the head since the stage acknowledged. If not, it is read now where
                 epochs may overlap, except for a stage that another one reads from.
+            own: the stage's acknowledgement, if the caller has read it. It is used if it is of the execution that the
+                head lists, whichever of the two was read first.
 
         Returns:
             The checkpoint that completed the epoch, by this call or another. None where `wait_for_checkpoint` has to
@@ -221,7 +225,7 @@ class Completion(UseCase):
                 return Decision(completed)
             entry = place.entry
             document = self._documents.of(entry)
-            found = self._acks_if_last(entry, document, stage) if read_of != entry.token else read
+            found = self._acks_if_last(entry, document, stage, own) if read_of != entry.token else read
             if found is None:
                 return Decision(None)
             try:
@@ -241,7 +245,7 @@ class Completion(UseCase):
         read: dict[str, AckDocument] | None = None
         read_of = ""
         if entry is not None and document is not None:
-            read, read_of = self._acks_if_last(entry, document, stage), entry.token
+            read, read_of = self._acks_if_last(entry, document, stage, own), entry.token
             if read is None:
                 return None
         checkpoint = self._update_settled(decide, known=True)[1]
@@ -252,11 +256,11 @@ class Completion(UseCase):
         return entry, self._documents.readable(entry)
 
     def _acks_if_last(
-        self, entry: PendingEntry, document: PendingDocument, stage: str
+        self, entry: PendingEntry, document: PendingDocument, stage: str, own: AckDocument | None
     ) -> dict[str, AckDocument] | None:
         """Read the acknowledgements of the other stages that nothing reads from; None if the stage is not the last.
 
-        Empty where the markers were listed instead.
+        Gives `own` with them, if it is of the attempt's execution; alone where the markers were listed instead.
         """
         if _is_read(document, stage):
             return None
@@ -264,6 +268,8 @@ class Completion(UseCase):
         read = {uid for each in document.stages for uid in each.upstream}
         others = document.executions.keys() - read - {stage}
         found: dict[str, AckDocument] = {}
+        if own is not None and (own.epoch, own.execution) == (document.epoch, document.executions.get(stage)):
+            found[stage] = own
         if limits.at_least_once or limits.leave_out is not None or len(others) > ASKED_BY_NAME:
             if not reports_of(self._files, entry, document).acknowledged >= document.executions.keys():
                 return None

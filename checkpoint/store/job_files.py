@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby
 from os.path import commonpath
 from typing import IO, TypeVar
 
@@ -352,9 +351,6 @@ def _standing_bucket() -> Iterator[None]:
 THREADS = 8
 """Files that are looked up, or read, at once."""
 
-HOMES = 8
-"""Checkpoints whose folders are listed one by one; for files of more, one listing goes over all of them."""
-
 PAGE = 1_000
 """Objects that one request lists."""
 
@@ -382,8 +378,8 @@ class FileCheck:
     def damaged(self, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
         """Yield the files that are gone or altered, each with its problem.
 
-        Each checkpoint's folder is listed once, or the job's if they are in many: a request for a thousand objects. A
-        file that the listing lacks is looked up by name (R1: a 404 that a listing confirms).
+        One listing goes over all their folders, a request for a thousand objects. A file that the listing lacks is
+        looked up by name (R1: a 404 that a listing confirms).
         """
         by_folder: dict[str, list[StateHandle]] = {}
         for handle in handles:
@@ -392,36 +388,35 @@ class FileCheck:
             for _, expected in sorted(by_folder.items()):
                 yield from self._each(self._read_through, expected)
             return
-        listings = [list(each) for _, each in groupby(sorted(by_folder), lambda folder: folder.partition("/")[0])]
-        for folders in listings if len(listings) <= HOMES else [sorted(by_folder)]:
-            expected = [handle for folder in folders for handle in by_folder[folder]]
-            named = {handle.path for handle in expected}
-            present = {found.key: found for found in self._listed(folders) if found.key in named}
-            doubtful: list[StateHandle] = []
-            for handle in expected:
-                found = present.get(handle.path)
-                if found is None or (found.etag is None and found.size_bytes == handle.size_bytes):
-                    try:
-                        found = self._files.stat(handle.path)
-                    except GoneError:
-                        self._on_checked(handle)
-                        yield handle, GONE
-                        continue
-                if found.size_bytes == handle.size_bytes and found.etag != handle.checksum and known(handle):
-                    doubtful.append(handle)  # it may be a copy
+        expected = [handle for folder in sorted(by_folder) for handle in by_folder[folder]]
+        named = {handle.path for handle in expected}
+        present = {found.key: found for found in self._listed(sorted(by_folder)) if found.key in named}
+        doubtful: list[StateHandle] = []
+        for handle in expected:
+            found = present.get(handle.path)
+            if found is None or (found.etag is None and found.size_bytes == handle.size_bytes):
+                try:
+                    found = self._files.stat(handle.path)
+                except GoneError:
+                    self._on_checked(handle)
+                    yield handle, GONE
                     continue
-                self._on_checked(handle)
-                if (problem := _differs(handle, found)) is not None:
-                    yield handle, problem
-            yield from self._each(lambda handle: altered(self._files, handle), doubtful)
+            if found.size_bytes == handle.size_bytes and found.etag != handle.checksum and known(handle):
+                doubtful.append(handle)  # it may be a copy
+                continue
+            self._on_checked(handle)
+            if (problem := _differs(handle, found)) is not None:
+                yield handle, problem
+        yield from self._each(lambda handle: altered(self._files, handle), doubtful)
 
     def _listed(self, folders: list[str]) -> Iterator[ObjectStat]:
         """List all keys from the first of some folders to the last.
 
         After as many pages as there are folders, the rest is listed folder by folder.
         """
-        if len(folders) == 1:
-            yield from self._files.listing(folders[0])
+        if len(folders) < 2:
+            for folder in folders:
+                yield from self._files.listing(folder)
             return
         shared = commonpath(folders)
         reached, left = "", PAGE * len(folders)

@@ -168,8 +168,8 @@ def _store_cost(done: list[EndedEntry]) -> StoreCost | None:
     begun = sorted(entry.triggered_at_ms for entry in done)
     apart = statistics.median(after - before for before, after in pairwise(begun))
     epochs, stages = round(_MONTH_MS / max(apart, 1)), done[-1].stages
-    # The reads of the acts are 3 a stage and 5; the others are looks of tasks and drivers.
-    reads, writes = 8 * stages + 5, 2 * stages + 7
+    # The reads of the acts are 3 a stage and 4; the others are looks of tasks and drivers.
+    reads, writes = 7 * stages + 5, 2 * stages + 6
     return StoreCost(reads, writes, epochs, epochs * (reads * 0.0004 + writes * 0.005) / 1000)
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
+    from ...checkpoint.documents.acknowledgement import AckDocument
     from .drivers import StageDrivers
 
 log = logging.getLogger("airflow_cairn")
@@ -168,10 +169,10 @@ class EpochStage(StageOperator):
 
         self._run, it = run, run.handover
         with settings.naming_connection():
-            self._run_execution(context, run, until_end)
+            own = self._run_execution(context, run, until_end)
         log.info("Checkpoint %s: acknowledged", run.title)
         if self.completes:
-            complete_if_last(run.coordinator, it.epoch, it.stage, looked=not self.ended_here)
+            complete_if_last(run.coordinator, it.epoch, it.stage, looked=not self.ended_here, own=own)
         stop_if_paused(run.coordinator, context["ti"])
         return {"checkpoint": it.checkpoint, "epoch": it.epoch, "attempt": it.attempt, "stage": it.stage}
 
@@ -195,15 +196,15 @@ class EpochStage(StageOperator):
         with programs.in_places(self, run):
             self._submit(context, drivers, settings, answer, run)
 
-    def _run_execution(self, context: Context, run: StageRun, until_end: Callable[[], None]) -> None:
-        """Run the application to its end, and check that it has acknowledged."""
+    def _run_execution(self, context: Context, run: StageRun, until_end: Callable[[], None]) -> AckDocument | None:
+        """Run the application to its end; check that it has acknowledged, and return that if it can be read."""
         from .overtaken_epoch import reschedule_if_replaced
 
         coordinator, uid = run.coordinator, run.handover.stage
         try:
             until_end()
             programs.acknowledge(run, vanished=self.pod_vanished)
-            run.check_acknowledged(vanished=self.pod_vanished, judged=self.ended_here)
+            return run.check_acknowledged(vanished=self.pod_vanished, judged=self.ended_here)
         except CheckpointError as error:
             kept = left_out(coordinator, run.handover.epoch, uid)
             if kept is not None:

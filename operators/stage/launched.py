@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
     from ...checkpoint.answers import Submit
+    from ...checkpoint.documents.acknowledgement import AckDocument
     from ...tasks.job_settings import JobSettings
 
 log = logging.getLogger("airflow_cairn")
@@ -317,10 +318,10 @@ class LaunchedStage(EpochStage):
                 output.line(line)
             return output.cause({})
 
-    def _run_execution(self, context: Context, run: StageRun, until_end: Callable[[], None]) -> None:
+    def _run_execution(self, context: Context, run: StageRun, until_end: Callable[[], None]) -> AckDocument | None:
         """See `EpochStage`; then remove the driver's record, which the next try needs until the end is judged."""
         try:
-            super()._run_execution(context, run, until_end)
+            own = super()._run_execution(context, run, until_end)
         except (
             StageFailedError,
             FencedError,
@@ -331,6 +332,7 @@ class LaunchedStage(EpochStage):
             self._leave()
             raise
         self._leave()
+        return own
 
     def _leave(self) -> None:
         launcher, driver = self._ready(), self._ended_driver

@@ -6,14 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
-from ...checkpoint.documents.acknowledgement import DeclineDocument
+from ...checkpoint.documents.acknowledgement import AckDocument, DeclineDocument
 from ...checkpoint.documents.attempt import Handover, run_of_slice
 from ...checkpoint.documents.head import run_of_head
 from ...checkpoint.errors import CheckpointError, FencedError
 from ...checkpoint.reasons import Reason
 from ...checkpoint.store import acks
 from ...spark.execution.failure_kinds import names_store
-from ...storage.errors import CairnError, ErrorKind
+from ...storage.errors import CairnError, DocumentError, ErrorKind, GoneError
 from ...storage.records import dataclass
 
 if TYPE_CHECKING:
@@ -59,10 +59,18 @@ class StageRun:
 
     def acknowledged(self) -> bool:
         """Return whether this execution has acknowledged, as far as the store still tells."""
-        return self._judged(self._marked())[0]
+        at = self.handover
+        return self._judged(acks.has_acknowledged(self.coordinator.files, at.stage, at.execution))[0]
 
-    def _marked(self) -> bool:
-        return acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution)
+    def _marker(self) -> tuple[bool, AckDocument | None]:
+        """Return whether the execution's marker is there, and its content if that can be read."""
+        at = self.handover
+        try:
+            return True, acks.read_ack(self.coordinator.files, at.stage, at.execution, at.epoch)
+        except GoneError:
+            return False, None
+        except DocumentError:
+            return True, None  # completing finds it broken, too, and ends the attempt
 
     def _judged(self, acknowledged: bool) -> tuple[bool, bool]:
         """Return whether the execution has acknowledged, and whether it counts.
@@ -144,7 +152,7 @@ class StageRun:
         """
         return self._error(failed_prefix(self.handover.stage) + why, incurable=incurable, server=server)
 
-    def check_acknowledged(self, *, vanished: bool = False, judged: bool = False) -> None:
+    def check_acknowledged(self, *, vanished: bool = False, judged: bool = False) -> AckDocument | None:
         """Check, after an application that ended well, that its epoch has the stage's acknowledgement.
 
         Args:
@@ -152,13 +160,16 @@ class StageRun:
             judged: the driver has looked at the head after it acknowledged, a moment ago, and would have failed. An
                 attempt that has come since has seen the claim, and has the task cleared even if it has succeeded (F5).
 
+        Returns:
+            The acknowledgement, so that completing need not read it again; None where that has to.
+
         Raises:
             StageFailedError: the application did not acknowledge: it declined or never opened an epoch.
             FencedError: another attempt has replaced this execution, or the attempt has ended (semantics A2, F3).
         """
-        acknowledged = self._marked()
+        acknowledged, ack = self._marker()
         if acknowledged and judged:
-            return
+            return ack
         declined = None if acknowledged else self.declined()  # beside an acknowledgement a decline changes nothing
         if declined is not None:
             said = f"stage {self.handover.stage} declined: {declined.detail}"
@@ -178,6 +189,7 @@ class StageRun:
                 "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
                 "and let the block end without an error; or let application_args name its places: Output('clean')"
             )
+        return ack
 
     def _error(
         self, message: str, *, incurable: bool = False, server: str = "", of_store: bool = False

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ...checkpoint import Coordinator
+    from ...checkpoint.documents.acknowledgement import AckDocument
     from ..graph.declaration import StageOperator, TriggerOperator
 
 log = logging.getLogger("airflow_cairn")
@@ -242,7 +243,9 @@ def _wait_for(held: HeldBy, looks: int, context: Context) -> None:
     )
 
 
-def complete_if_last(coordinator: Coordinator, epoch: str, stage: str, *, looked: bool = True) -> None:
+def complete_if_last(
+    coordinator: Coordinator, epoch: str, stage: str, *, looked: bool = True, own: AckDocument | None = None
+) -> None:
     """Complete the epoch's checkpoint if every stage has acknowledged; errors are only logged.
 
     The stage has done its part. If the checkpoint is still pending, the task that waits for it completes it, or fails
@@ -253,9 +256,10 @@ def complete_if_last(coordinator: Coordinator, epoch: str, stage: str, *, looked
         epoch: the epoch's name.
         stage: the stage's uid.
         looked: whether the coordinator has read the head since the stage acknowledged.
+        own: the stage's acknowledgement, if the caller has read it.
     """
     try:
-        completed = coordinator.complete_if_last(epoch, stage, looked=looked)
+        completed = coordinator.complete_if_last(epoch, stage, looked=looked, own=own)
     except CairnError as error:
         log.warning("The checkpoint is left to the task that waits for it: %s", error)
         return

@@ -47,19 +47,23 @@ class Fence:
     def enter(self) -> int | None:
         """Check before work begins.
 
+        Only a driver that a cluster may have started a second time looks whether the execution has acknowledged. That
+        look can only save work: of two drivers the first marker counts, and the other's files are left to the cleaner.
+
         Returns:
             The time when the checkpoint was triggered, in milliseconds since 1970; None if the head has forgotten it.
 
         Raises:
-            FencedError: the execution can no longer count, or another driver of the execution has acknowledged.
+            FencedError: the execution can no longer count, or is known to have acknowledged.
             CairnError: the head, or the pending attempt's document, cannot be read.
         """
         standing = self._reports.standing(self._handover)
         why = _why_not(self._handover, standing)
         if why is not None:
             raise why
-        if acks.has_acknowledged(self._reports.files, self._handover.stage, self._handover.execution):
-            raise already_acknowledged(self._handover)
+        it = self._handover
+        if it.durable and acks.has_acknowledged(self._reports.files, it.stage, it.execution):
+            raise already_acknowledged(it)
         self._looked_at_ms = self._now_ms()
         return standing.triggered_at_ms
 

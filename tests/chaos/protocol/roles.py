@@ -47,7 +47,7 @@ from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark.compaction import compact_in
 from airflow_cairn.storage.clock import system_runtime
-from airflow_cairn.storage.errors import CairnError
+from airflow_cairn.storage.errors import CairnError, GoneError
 from airflow_cairn.storage.port import ObjectStore
 from tests.chaos.protocol.driver import Driver
 from tests.chaos.protocol.service import Service
@@ -212,10 +212,12 @@ def ended(child: Child, coordinator: Coordinator, handover: Handover, status: in
     goes_on = standing.awaited and standing.ended is not None and standing.ended.paused
     if not standing.current and not goes_on and standing.completed is None:
         return {"answer": replaced(coordinator, handover) or "Fenced"}
-    if not acks.has_acknowledged(coordinator.files, told["stage"], handover.execution):
+    try:
+        own = acks.read_ack(coordinator.files, told["stage"], handover.execution, told["epoch"])
+    except GoneError:
         return {"answer": "NotAcknowledged"}
     with suppress(CairnError):
-        coordinator.complete_if_last(told["epoch"], told["stage"])
+        coordinator.complete_if_last(told["epoch"], told["stage"], own=own)
     return {"answer": "Acknowledged"}
 
 

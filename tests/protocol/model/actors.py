@@ -64,7 +64,11 @@ def create(key: Key, value: Any) -> Program:
             return standing
 
 
-def finisher(mutation: str, me: str, checkpoint: int) -> Program:
+def finisher(mutation: str, me: str, checkpoint: int, own: Exec | None = None) -> Program:
+    """Complete a checkpoint; the task of a stage has read the marker of the execution that it ran, before the head."""
+    mine = (yield ("get", ("ack", own.home, own))) if own is not None else None
+    if own is not None and mine is None:
+        return "not acknowledged"
     head: Head = yield READ_HEAD
     if checkpoint >= head.next_id:
         return "not yet"
@@ -80,7 +84,8 @@ def finisher(mutation: str, me: str, checkpoint: int) -> Program:
     files: list[Key] = []
     left_out = False
     for execution in doc.execs:
-        found = yield ("get", ("ack", execution.home, execution))
+        known = execution == own or (mutation == "own_of_any_attempt" and own and execution.stage == own.stage)
+        found = mine if known else (yield ("get", ("ack", execution.home, execution)))
         if found is None and doc.lags and execution.stage == B:
             left_out = True
         elif found is None:
@@ -217,12 +222,16 @@ def attempt_of(epoch: str) -> Program:
 
 
 def driver(mutation: str, me: str, epoch: str, folded: tuple[str, ...], execution: Exec) -> Program:
-    """Write state, then the marker, then ask the head what it is worth."""
-    state = ("state", execution.home, execution)
+    """Write state, then the marker, then ask the head what it is worth; none if another driver was first."""
+    state = ("state", execution.home, execution, me)
     marker = ("ack", execution.home, execution)
     yield from create(state, (*folded, epoch))
-    while (yield from create(marker, state)) is None:
+    while (first := (yield from create(marker, state))) is None:
         pass
+    if first != state:
+        if mutation == "duplicate_deletes":
+            yield ("delete", first)
+        return "duplicate"
     if mutation == "existence_counts":
         return ("success", execution)
     while True:
@@ -241,7 +250,7 @@ def driver(mutation: str, me: str, epoch: str, folded: tuple[str, ...], executio
             if done.left_out and execution.stage == B and mutation != "left_out_counts":
                 break
             meta = yield ("get", meta_key(done))
-            if meta is None or state in meta.files:
+            if meta is None or any(file[2] == execution for file in meta.files):
                 return "perhaps"
             if mutation == "left_out_counts":
                 return ("success", execution)

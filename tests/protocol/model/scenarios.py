@@ -105,10 +105,16 @@ CLAIM = Scenario(
     losses=0,
 )
 
-ALL = (SETTLE, FAILOVER, REJECT, CARRY, EPOCHS, STALE, LATE, HOOKS, CLAIM)
+LAST, AGAIN = party(actors.finisher, "last", 2, B1), party(actors.driver, "again", "e1", (), B1)
+OWN = Scenario("own", REJECT.begin, (ZOMBIE, ABORT, TRIGGER, LAST, CLEAN), losses=0)
+TWICE = Scenario("twice", REJECT.begin, (ZOMBIE, AGAIN, FINISH_1, CLEAN))
+
+ALL = (SETTLE, FAILOVER, REJECT, CARRY, EPOCHS, STALE, LATE, HOOKS, CLAIM, OWN, TWICE)
 DEEP = (
     Scenario("settle, two lost", SETTLE.begin, (FINISH_1, FINISH_2, ABORT, CLEAN), losses=2),
     Scenario("reject, one lost", REJECT.begin, REJECT.actors),
     Scenario("claim, cleaned", CLAIM.begin, (*CLAIM.actors, CLEAN), losses=0),
+    Scenario("own, one lost", OWN.begin, OWN.actors[:-1]),
+    Scenario("twice, failed over", TWICE.begin, (*TWICE.actors, FAIL_OVER), losses=0),
     Scenario("two callbacks", FAILOVER.begin, (FAIL_OVER, party(actors.opener, "try", "e1", B1), ZOMBIE, CLEAN)),
 )

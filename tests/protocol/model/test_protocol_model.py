@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.model.explorer import Explorer, Scenario, ViolationError
-from tests.protocol.model.scenarios import ALL, CARRY, CLAIM, EPOCHS, FAILOVER, HOOKS, LATE, REJECT, SETTLE
+from tests.protocol.model.scenarios import (
+    ALL,
+    CARRY,
+    CLAIM,
+    EPOCHS,
+    FAILOVER,
+    HOOKS,
+    LATE,
+    OWN,
+    REJECT,
+    SETTLE,
+    TWICE,
+)
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
@@ -33,6 +45,8 @@ def test_every_state_holds_every_property(scenario: Scenario) -> None:
         ("answers_not_withdrawn", HOOKS, "withdrawn"),
         ("hooks_not_awaited", HOOKS, "without its answers"),
         ("late_claim_is_left", CLAIM, "nobody clears its task"),
+        ("own_of_any_attempt", OWN, "lost or folded in twice|DISCARDED|dangling"),
+        ("duplicate_deletes", TWICE, "dangling"),
     ],
 )
 def test_a_planted_mistake_is_found(mutation: str, scenario: Scenario, property_: str) -> None:

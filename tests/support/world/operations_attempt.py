@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.output.writer import SUCCESS
 from airflow_cairn.spark.programs.run import acknowledge, output_folder
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.narrowing import known
 from tests.support.world.cluster import Cluster
 from tests.support.world.lagging import run_some
 from tests.support.world.operation import (
@@ -75,6 +76,12 @@ def _ack_for_a_program(world: World) -> Run:
     return run
 
 
+def _completes_as_the_last_stage(world: World) -> Run:
+    document = known(world.coordinator().pending_document(world.coordinator().head().pending_of_epoch(EPOCH)))
+    own = acks.read_ack(world.files, "report", document.executions["report"])
+    return lambda world, store: world.coordinator(store).complete_if_last(EPOCH, "report", own=own)
+
+
 def _note_an_epoch(world: World) -> None:
     heads = open_heads(world.files, Runtime(world.clock, world.new_token))
     heads.update(lambda head, _now_ms: Decision(None, replace(head, noted=(CompletedNote("e0", 1),))))
@@ -122,7 +129,7 @@ ATTEMPT_OPERATIONS = (
     Operation(
         "complete with a full list of completed epochs", after(_first, ran, _note_an_epoch, completes), FULL_LIST
     ),
-    Operation("complete as the last stage", after(_first, ran, by(lambda it: it.complete_if_last(EPOCH, "report")))),
+    Operation("complete as the last stage", after(_first, ran, _completes_as_the_last_stage)),
     Operation("clean", _clean),
     Operation("fail", _fail),
     Operation("begin after a death", after(under_way(), wrote("clean"), begins("clean"))),

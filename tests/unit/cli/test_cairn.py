@@ -268,7 +268,7 @@ def test_stats(cairn: Cairn) -> None:
     assert lines[6].split() == ["duration", *["0.0s"] * 6]
     assert lines[9].split() == ["acks", *["4"] * 6]
     assert "    routes: ValueError: bad row" in lines
-    assert "  about 52 requests to the store an epoch, 15 of them writes or listings;" in lines
+    assert "  about 47 requests to the store an epoch, 14 of them writes or listings;" in lines
     assert max(len(line) for line in lines) <= 80
     found = cairn.json("stats", "flights")
     assert found["failures"] == {"JOB_FAILOVER_REGION": 1}

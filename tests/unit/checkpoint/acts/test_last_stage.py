@@ -8,7 +8,9 @@ from airflow_cairn.checkpoint.answers import EpochCompleted
 from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.coordinator import Coordinator
 from airflow_cairn.checkpoint.documents import layout
-from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.store import acks
 from tests.support.narrowing import known
 from tests.support.world.world import STAGES, World
 from tests.support.wrapped_stores import RecordingStore
@@ -24,6 +26,11 @@ def run(world: World, *stages: str) -> None:
 
 def last(world: World, stage: str = "report", coordinator: Coordinator | None = None) -> EpochCompleted | None:
     return (coordinator or world.coordinator()).complete_if_last("e1", stage)
+
+
+def acknowledged(world: World, stage: str) -> AckDocument:
+    document = known(world.coordinator().pending_document(world.coordinator().head().pending[0]))
+    return acks.read_ack(world.files, stage, document.executions[stage])
 
 
 @pytest.mark.parametrize("stage", LAST)
@@ -59,6 +66,7 @@ def test_a_task_that_has_not_looked_goes_by_the_head_that_it_knows(
 ) -> None:
     """semantics D3, F2: by one that has changed since nothing completes, because the swap fails."""
     run(world)
+    own = acknowledged(world, "report")
     store = RecordingStore(world.store)
     coordinator = world.coordinator(store)
     coordinator.head()
@@ -67,10 +75,10 @@ def test_a_task_that_has_not_looked_goes_by_the_head_that_it_knows(
     if meanwhile == "the next attempt":
         world.trigger("e1")
     store.requests.clear()
-    found = coordinator.complete_if_last("e1", "report", looked=False)
+    found = coordinator.complete_if_last("e1", "report", looked=False, own=own)
     assert found == (EpochCompleted("e1", completed) if completed else None)
     if not meanwhile:
-        assert store.requests == {"get": len(STAGES), "create": 1, "replace": 1}, "no head"
+        assert store.requests == {"get": len(STAGES) - 1, "create": 1, "replace": 1}, "neither head nor its own"
     world.run_epoch("e1")
     world.coordinator().clean()
     world.audit("e1")
@@ -108,6 +116,16 @@ def test_the_last_stage_lists_nothing(world: World, missing: str | None) -> None
     if missing == "airports":
         assert store.requests == {"get": 1}
     assert bool(world.coordinator().head().pending) is bool(missing)
+
+
+def test_an_acknowledgement_of_another_execution_completes_nothing(world: World) -> None:  # semantics A2, D3
+    """The task has read the marker of a driver that another try has failed over since."""
+    run(world, "clean", "routes", "airports")
+    own = world.write(world.submit("e1", "report").handover)
+    world.submit("e1", "report")
+    assert world.coordinator().acknowledge(own) is AckAnswer.DISCARDED
+    assert world.coordinator().complete_if_last("e1", "report", own=own) is None
+    assert [each.id for each in world.coordinator().head().pending] == [2]
 
 
 def test_a_head_that_is_outdated_decides_nothing(world: World) -> None:  # semantics D3, F2

@@ -170,6 +170,23 @@ def test_a_clock_that_is_set_back_asks_again(world: World) -> None:
         routes.fence.check()
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_second_driver_looks_for_an_acknowledgement_where_a_cluster_starts_it(world: World, *, durable: bool) -> None:
+    """semantics A2: elsewhere only its work is in vain, as the first marker counts."""
+    world.trigger("a")
+    first = replace(world.submit("a", "clean").handover, durable=durable)
+    assert world.drive(first) is AckAnswer.SUCCESS
+    store = RecordingStore(world.store)
+    second = Fence(world.reports(store), first, world.clock)
+    if durable:
+        with pytest.raises(FencedError, match="has been acknowledged already"):
+            second.enter()
+    else:
+        second.enter()
+        assert store.requests == {"get": 1}, "the head"
+    assert world.drive(first) is AckAnswer.DUPLICATE
+
+
 class _Silent(WrappedStore):
     """A store that stops answering when told to."""
 
