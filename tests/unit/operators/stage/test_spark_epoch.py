@@ -229,7 +229,7 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
 ) -> None:
     """The fault cannot be caused on local files: the store is away for that one moment."""
 
-    def away(self: Completion, epoch: str, stage: str, *, looked: bool) -> None:
+    def away(*_: object, **__: object) -> None:
         raise UnavailableError("the store did not answer")
 
     monkeypatch.setattr(Completion, "complete_if_last", away)
