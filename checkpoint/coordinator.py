@@ -160,7 +160,7 @@ class Coordinator(UseCase):
             found: the progress that this coordinator's last look has found.
 
         Returns:
-            False where the progress has changed, or only another look can tell.
+            False if the progress has changed, or if this one request cannot tell.
         """
         quiet = isinstance(found, Waiting) and self._runtime.now_ms() < found.quiet_until_ms
         return quiet and not self._heads.has_changed()
@@ -267,7 +267,7 @@ class Coordinator(UseCase):
         return self._failover.fail(report, claimant, unknown=unknown)
 
     def was_overtaken(self, handover: Handover) -> bool:
-        """Tell whether an execution no longer counts as its epoch was overtaken; see `transitions.was_overtaken`."""
+        """Tell whether an execution was overtaken, so that it counts no more; see `transitions.was_overtaken`."""
         return self._heads.observe(lambda head, _now_ms: transitions.was_overtaken(head, handover))
 
     def was_missed(self, handover: Handover) -> bool:
@@ -410,5 +410,5 @@ class Coordinator(UseCase):
         )
 
     def completed_later(self) -> dict[int, str | None]:
-        """Find checkpoints that a newer head than the stored one completed; see `verification.completed_later`."""
+        """Find checkpoints that a head newer than the stored one had completed; see `verification.completed_later`."""
         return self._heads.observe(lambda head, _now_ms: verification.completed_later(self.files, head), doubt=bool)

@@ -3,7 +3,7 @@
 Such a driver starts in about half of the time. An archive fits one Java and one Spark. So it lies in the home of Spark,
 and is made on that machine: `python -m airflow_cairn.hooks.class_archive`. The JVM ignores an archive that does not
 fit. Cairn makes no archive by itself: the JVM that writes one takes 10 to 20 seconds longer to end, ends with an error
-if it cannot write, and in a container for one driver would write an archive that is never read.
+if it cannot write, and in a container for one driver writes an archive that nobody reads.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, st
 
 
 def lacks_archive(conf: Mapping[str, Any], site: SparkSite) -> bool:
-    """Return whether an archive is missing from which drivers would start."""
+    """Return whether drivers could start from an archive, and none has been made."""
     archive = _archive(site)
     if archive is None or archive.is_file() or _shares_classes_itself(conf, site):
         return False

@@ -1,8 +1,8 @@
 """Delta: the files are added in one commit with an application's transaction that is the mark (decision 0056).
 
-Delta keeps one number for each application. So a sink has as many applications as commits that it remembers, and a
-commit's number is made of its token. The library refuses a stale commit of the same application. What removes rows is
-committed as the version after the loaded one, or not at all.
+Delta keeps one number for each application. So a sink uses as many applications, in turn, as it remembers commits,
+and the number is made of the commit's token. The library refuses a stale commit of the same application. What removes
+rows is committed as the version after the loaded one, or not at all.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .staged_files import StagedFiles
 
 _APPENDED = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"})
 _FEATURES = _APPENDED | {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"}
-"""Features of a table that files may be appended to; whether one is used that needs more is looked up."""
+"""Features with which files may be appended; constraints, generated columns and invariants must not be in use."""
 _USES = {
     "delta.invariants": "an invariant",
     "delta.generationExpression": "a generated column",
     "delta.identity.start": "an identity column",
 }
 _REQUIRED = re.compile(r'"(nullable|containsNull|valueContainsNull)": false|"delta\.invariants"')
-"""Finds a nested column's part that takes not every value in the JSON of its type."""
+"""Finds, in the JSON of a nested type, a part that takes no null, or an invariant."""
 _CHECKPOINT, _RESTORED = "cairn.checkpoint", "cairn.restored"
 _JOB = "cairn.job"
 """Names in a commit the job that made it, and its sink."""
@@ -80,7 +80,7 @@ def open_table(uri: str, options: Mapping[str, str], new: tuple[str, ...] | None
         try:
             schema = Schema.from_json(json.dumps(columns))
             DeltaTable.create(uri, schema, partition_by=list(new or ()), storage_options=dict(options))
-        except DeltaError:  # of no class of its own where another was faster: then there is a table
+        except DeltaError:  # the library has no class for a lost race: if there is a table now, another was faster
             if not DeltaTable.is_deltatable(uri, dict(options)):
                 raise
 
@@ -397,7 +397,7 @@ class OpenDelta:
         types = {each["name"]: each["type"] for each in json.loads(self._table.schema().to_json())["fields"]}
 
         def action(url: str, file: StagedFile, footer: Any) -> Any:
-            # Relative: a reader finds an absolute path nowhere.
+            # Relative: readers do not find a file by an absolute path.
             path = url.removeprefix(f"{self._uri}/")
             statistics = json.dumps(_statistics(file, footer, types))
             return AddAction(path, file.size_bytes, file.partition, 0, True, statistics)

@@ -26,8 +26,8 @@ log = logging.getLogger("airflow_cairn")
 class RequestTrigger(PollingTrigger):
     """Looks at the head of the job and yields exactly one event (semantics T2, T3).
 
-    The head alone says when a request would get another answer than before; reading it is one request a look. During
-    the minimum pause the trigger looks when that ends, and every `recheck_interval` whether the job was stopped. The
+    Only the head says when a request would get another answer than before; each look costs one request. During the
+    minimum pause the trigger looks when the pause ends, and every `recheck_interval`, in case the job was stopped. The
     head does not say that the DAG run of an earlier request has ended: the trigger asks Airflow for that every
     `recheck_interval`, through the triggerer's own channel, which needs no connection. So the task is woken once, when
     asking helps. The first look comes after `poll_interval`: the task has just looked, and clocks that differ must not

@@ -41,7 +41,7 @@ CHILDREN = 2
 PLACE_S = 5.0
 """Time that a request for rows waits for earlier requests."""
 FILES = 10_000
-"""The most of a state that are looked into, and of a table the first: few bytes may name millions of files."""
+"""A state of more files shows no rows; of a table of more, the first ones are read. Few bytes may name millions."""
 _PIECE_BYTES = 1024 * 1024
 _SAID_BYTES = 8 * 1024 * 1024
 """A line of a child: rows, cut, with each character escaped."""
@@ -161,7 +161,7 @@ def _child() -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__],
-            # One arena, and memory from the C library alone, so that little is set aside and an end of it is an error.
+            # One arena, and the C library's allocator: little memory is reserved, and running out of it is an error.
             env={**environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -238,7 +238,7 @@ def _limit(what: int, most: int) -> None:
 
 
 def _set_limits() -> None:
-    """Bound this process's memory from now on; Linux alone counts it so."""
+    """Bound this process's CPU time, core dumps and output from now on; on Linux its memory, too."""
     _limit(resource.RLIMIT_CPU, CPU_S)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, _PIECE_BYTES)  # of what it prints

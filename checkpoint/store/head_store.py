@@ -8,7 +8,7 @@ call, and an error counts only if its version is still the newest. Otherwise the
 decides again.
 
 **Lost answers.** The head keeps a log of write ids. If ours is in it, the swap has landed, however many swaps came
-after. If the log has moved past it, the decision is made again: every decision recognises its own outcome.
+after. If the log no longer reaches back so far, the decision is made again: every decision recognises its own outcome.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class HeadStore:
         self.update(lambda head, now_ms: Decision(None, head if head.revision == 0 else None))
 
     def held(self, token: str) -> PendingDocument | None:
-        """Give the document of an attempt if the version that this process knows has it pending and holds the document.
+        """Give an attempt's document if the known version has the attempt as pending, and holds the document.
 
         A process that ends an attempt and opens the next in one swap needs the document in between. Documents never
         change.

@@ -124,7 +124,7 @@ class _Definition:
     """A function's source in its file."""
 
     source: str
-    """From its `def` on. If that is indented, it is below an `if`; removing the indent would change its strings."""
+    """From its `def` on. An indented one is put below an `if`; removing the indent would change long strings."""
     node: ast.FunctionDef
 
     @classmethod

@@ -1,8 +1,8 @@
 """Raw files as state: a model, an index, the checkpoint folder of a Structured Streaming query (semantics A4, R4).
 
 A folder is copied into the checkpoint file by file, and checked before and after: a folder that changes during the copy
-is refused, never kept half. A client of a server that keeps copies (semantics V3) copies the folder there first,
-uploads this copy, and restores from it.
+is refused, never kept half. If the Spark Connect server keeps copies (semantics V3), its client first copies the folder
+to the server's machine, uploads that copy, and later restores from it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def snapshot(
 def _copied_here(
     source: Place, before: Mapping[str, tuple[int, int]], writer: Writer, output: Output
 ) -> list[StateHandle] | None:
-    """Copy a folder by way of a copy beside the server; None, with nothing done, if there is no such place."""
+    """Copy a folder by way of a copy beside the server. If there is no such place, do nothing and return None."""
     if not isinstance(source, OnDisk):
         return None
 
@@ -194,7 +194,7 @@ def _looked(spark: SparkSession, url: str) -> FileStatus | None:
 
 
 def _looked_remotely(spark: SparkSession, urls: Sequence[str]) -> list[FileStatus | None]:
-    # Of these columns only the content is read from the file; the others come from the listing.
+    # These columns come from the listing; only `content`, which is not asked for, would read the files.
     found = spark.read.format("binaryFile").load([file_names.literal(url) for url in urls])
     rows = found.selectExpr("path", "length", "unix_millis(modificationTime) AS modified_ms").collect()
     by_path = {row.path: FileStatus(row.length, None, row.modified_ms) for row in rows}

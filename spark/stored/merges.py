@@ -4,9 +4,9 @@ A merge of partials is commutative and associative, so they may come in any orde
 writes its partials and never reads the existing ones. Integers and decimals are exact, and a result that does not fit
 its column is an error of the merge. The last digits of floating-point sums depend on the order.
 
-When the rows of a key are written, they are in one partition, side by side. So the write of an update itself counts how
-often it has a key, and fails if this is more than once: otherwise chance would decide which of the rows counts. Nothing
-is read back, and the check needs no shuffle and no sort beyond those of the write.
+When the rows of a key are written, they are in one partition, side by side. So the write counts the rows of each key in
+an update, and fails if a key has more than one: otherwise chance would decide which of the rows counts. Nothing is read
+back, and the check needs no shuffle and no sort beyond those of the write.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ _FAIL = f"CAST(raise_error('{_TWICE}') AS BOOLEAN)"
 _PLACE = "_cairn_place"
 """The place of a row among those of its key, the newest first."""
 _RANK = "_cairn_rank"
-"""The same, but one for all rows of a delta or of the base."""
+"""The rank of a row among those of its key; rows of one delta, or of the base, share a rank."""
 
 
 def is_small(handles: Sequence[StateHandle]) -> bool:
@@ -295,8 +295,8 @@ def is_small(handles: Sequence[StateHandle]) -> bool:
 class Newest:
     """Makes a delta or a base of placed rows, with the check that an update has each key once.
 
-    Each call is one DataFrame, because Spark's driver analyses the whole plan for each; in SQL, because each part of an
-    expression is several calls from Python to the JVM. In a small epoch both take longer than the rows.
+    The methods make few DataFrames, because Spark's driver analyses the whole plan for each, and use SQL, because each
+    part of a Column is several calls from Python to the JVM. In a small epoch both take longer than the rows.
 
     `number` is that of the delta that an epoch writes, or would write.
     """
@@ -326,7 +326,7 @@ class Newest:
         return self._with(self._newest(placed, "true"), DELETED, f"{number_of(self.number)} AS {NUMBER}")
 
     def as_base(self, placed: DataFrame) -> DataFrame:
-        """Merge `rows_of` a state and an update into a base: the newest rows of each key unless that is deleted."""
+        """Merge `rows_of` a state and an update into a base: the newest rows of each key that is not deleted."""
         return self._with(self._newest(placed, f"NOT coalesce({DELETED}, false)"))
 
     def _newest(self, placed: DataFrame, stays: str) -> DataFrame:
