@@ -3,7 +3,7 @@
 Such a driver starts in about half of the time. An archive fits one Java and one Spark. So it lies in the home of Spark,
 and is made on that machine: `python -m airflow_cairn.hooks.class_archive`. The JVM ignores an archive that does not
 fit. Cairn makes no archive by itself: the JVM that writes one takes 10 to 20 seconds longer to end, ends with an error
-if it cannot write, and in a container for one driver writes an archive that nobody reads.
+if it cannot write, and in a container for one driver writes an archive that is never read.
 """
 
 from __future__ import annotations

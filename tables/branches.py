@@ -52,7 +52,7 @@ class BranchSink(TableSink):
         """Drop the branches of checkpoints that failed; the trigger drops those of the restored one."""
         table = self._loaded()
         for each in failed:
-            _drop(table, f"cairn_{self._attempt(each.checkpoint, each.timestamp_ms, '_')}")
+            _drop(table, f"cairn_{self._attempt(each.checkpoint, each.timestamp_ms)}")
 
     def trigger(self, checkpoint: int, timestamp_ms: int) -> Json:
         """Fix the table and the beginning of the names of the epoch's branches.
@@ -61,7 +61,7 @@ class BranchSink(TableSink):
             InvalidStateError: the library cannot move the table's branches.
         """
         table = self._loaded()
-        described, _ = self.look_at(table, f"cairn_{self._attempt(checkpoint, timestamp_ms, '_')}_{self._new_token()}")
+        described, _ = self.look_at(table, f"cairn_{self._attempt(checkpoint, timestamp_ms)}_{self._new_token()}")
         if self._earlier:
             _drop(table, self._earlier)
         return staged_tables.encode(described)

@@ -125,17 +125,19 @@ class TableSink(MasterHook):
 
     def discard(self, failed: Sequence[FailedCheckpoint]) -> None:
         """Delete what was staged for checkpoints that failed, but not what the restored one's epoch took over."""
+        if not self._restored:
+            return
         files = self.open().files
         # By name alone: the table may have moved since, or its URL may be spelled otherwise.
         taken_over = self._restored.rpartition("/")[0].rpartition("/")[2]
-        for each in failed if self._restored else ():
-            name = f"{self._name}-{self._attempt(each.checkpoint, each.timestamp_ms, '-')}"
+        for each in failed:
+            name = f"{self._name}-{self._attempt(each.checkpoint, each.timestamp_ms)}"
             if name != taken_over:
                 files.delete(f"{files.url}/{HIDDEN}/{name}")
 
-    def _attempt(self, checkpoint: int, timestamp_ms: int, between: str) -> str:
+    def _attempt(self, checkpoint: int, timestamp_ms: int) -> str:
         """Name a checkpoint as no other is named: of a job that began anew, the ids come again, but at other times."""
-        return between.join((self._owner, str(checkpoint), f"{timestamp_ms:x}"))
+        return f"{self._owner}_{checkpoint}_{timestamp_ms:x}"
 
     def rewound(self, notice: RewindNotice) -> None:
         """Roll the table back to what it was before commits of checkpoints that no longer count.
@@ -179,7 +181,7 @@ class TableSink(MasterHook):
         table = self.open()
         if self._earlier.startswith(f"{table.files.url}/"):
             table.files.delete(self._earlier)
-        at = f"{self._name}-{self._attempt(checkpoint, timestamp_ms, '-')}"
+        at = f"{self._name}-{self._attempt(checkpoint, timestamp_ms)}"
         staging = f"{table.files.url}/{HIDDEN}/{at}/{self._new_token()}"
         found, files = self.look_at(table, staging)
         if self.reads:

@@ -258,9 +258,9 @@ class Head(Unread):
         This is the epoch's newest attempt, if none is pending, the epoch has not completed, and no checkpoint has
         completed since the attempt was triggered: its executions were computed from the state that the new attempt
         restores, too. An attempt that ended because the job was stopped or restored (R5) lends no executions: its epoch
-        starts over; a pause of the DAG is no such stop. Nor does an attempt that ended before a rewind, even if the
-        rewind goes back to its base. An attempt that is not carryable never becomes so again; the cleaner relies on
-        that.
+        starts over; a pause of the DAG does not count as a stop. Nor does an attempt that ended before a rewind, even
+        if the rewind goes back to its base. An attempt that is not carryable never becomes so again; the cleaner relies
+        on that.
         """
         newest = self.unfinished(epoch)
         return newest if newest is not None and newest.base == self.latest_id() else None

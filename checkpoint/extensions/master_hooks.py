@@ -114,24 +114,24 @@ class HookAnswers(UseCase):
             CheckpointFailedError: the checkpoint ended in between.
         """
         ref = document.hooks
-        by_name = {hook.name: hook for hook in hooks}
+        names = {hook.name for hook in hooks}
         expected = () if ref is None else ref.names
-        if set(by_name) != set(expected):
+        if names != set(expected):
             raise InvalidConfigError(
                 "the checkpoint expects other master hooks than the DAG has: run (or clear) the task that triggers it",
                 job=self._files.job,
                 checkpoint=document.checkpoint,
                 expected=", ".join(expected) or "none",
-                found=", ".join(sorted(by_name)) or "none",
+                found=", ".join(sorted(names)) or "none",
             )
         if ref is None or not hooks_missing(self._files, ref):
             return False
         head, timestamp_ms = self._pending(document)
         try:
             bound = self._bound(hooks)
-            by_name = {hook.name: hook for hook in bound}
             self._go_back(document.restore, bound)
             self._take_back(head, document, bound)
+            by_name = {hook.name: hook for hook in bound}
             answers = tuple(self._answers(ref, by_name, document, timestamp_ms))
             # An answer after the timeout does not count, and a later attempt must not find it (D2).
             self._pending(document)

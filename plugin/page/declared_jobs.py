@@ -93,7 +93,7 @@ def _job(dag_id: str, task: Mapping[str, Any], further: Mapping[str, Any]) -> De
 
 
 def spelled(storage: str) -> str:
-    """Normalise a storage's URI, for one key in all caches; a template, or what is no storage, stays unchanged."""
+    """Normalise a storage's URI, for one key in all caches; a template, or a text of another kind, stays unchanged."""
     with suppress(CairnError):
         return check_storage_uri(storage)
     return storage

@@ -177,10 +177,10 @@ def test_branches_of_epochs_that_never_complete(tmp_path: Path) -> None:
             snapshots.create_branch(place.table.metadata.current_snapshot_id, name)
         return name
 
-    theirs, dead = branch(other, "a"), branch(job, "a")
+    of_other_job, dead = branch(other, "a"), branch(job, "a")
     job.end("a")
     taken_over = branch(job, "b")
     job.complete("b")
-    assert {theirs, dead, taken_over} < set(place.table.metadata.refs)
+    assert {of_other_job, dead, taken_over} < set(place.table.metadata.refs)
     job.begin("c")
-    assert set(place.table.metadata.refs) == {theirs, "main"}
+    assert set(place.table.metadata.refs) == {of_other_job, "main"}
